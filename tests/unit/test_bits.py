@@ -71,7 +71,7 @@ def test_the_score_equals_a_token_by_token_loop(context: int, stride: int) -> No
     assert result.bits_per_byte == pytest.approx(result.nats / math.log(2) / result.bytes)
 
 
-@pytest.mark.parametrize("name", TINY)
+@pytest.mark.parametrize("name", ["gpt2", "qwen3", "gemma3"])
 def test_probabilities_of_all_continuations_sum_to_one(name: str) -> None:
     config = TINY[name]
     model = build(type(config)(**{**vars(config), "vocabulary": 9}))

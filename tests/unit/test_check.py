@@ -143,7 +143,7 @@ def test_a_mark_depends_on_its_own_sentence_alone(
         (0.9, 0.9, "more like a language model’s"),
         (0.7, 0.9, "too close to tell"),
         (0.2, 0.5, "too close to tell"),
-        (0.2, 0.1, "more like what other people write"),
+        (0.2, 0.05, "more like what other people write"),
         (None, 0.9, "more like your posts"),
     ],
 )

@@ -177,14 +177,6 @@ def run_scoring(
     )
 
 
-def test_a_fixed_number_of_samples_is_drawn(folders: Folders, tmp_path: Path) -> None:
-    config = replace(SMALL, more_seeds=7, max_tokens=12)
-    card = score_model(folders.copying, posts(), None, workspace=tmp_path, config=config)
-    assert card.fluency is not None
-    assert card.fluency.repeated.samples.of == 3 + 2 + 7
-    assert len(card.samples) == 3 + 2  # what is shown stays short
-
-
 def test_where_time_is_short_less_is_measured_and_said(folders: Folders, tmp_path: Path) -> None:
     config = replace(SMALL, seeds=12, more_seeds=20, max_tokens=12, seconds=0.0)
     card = score_model(folders.copying, posts(), None, workspace=tmp_path, config=config)
@@ -194,6 +186,7 @@ def test_where_time_is_short_less_is_measured_and_said(folders: Folders, tmp_pat
     full = replace(config, seconds=math.inf)
     more = score_model(folders.copying, posts(), None, workspace=tmp_path, config=full)
     assert more.samples[:8] == card.samples and len(more.samples) == 14
+    assert more.fluency and more.fluency.repeated.samples.of == 34
     assert not any("of 34 samples" in note for note in more.notes)
 
 
@@ -298,20 +291,15 @@ def test_one_model_is_in_memory_at_a_time(
     assert {folder for folder, _ in loaded} == {folders.copying, folders.babbling}
 
 
-def test_the_remaining_time_is_estimated(folders: Folders, tmp_path: Path) -> None:
-    """All work is counted at the start, and cached work as done."""
+def test_all_work_is_counted_at_the_start_and_cached_work_as_done(
+    copying: tuple[Scorecard, Path], folders: Folders
+) -> None:
     events: list[Event] = []
-    progress = Progress(events.append)
-    run_scoring(folders, tmp_path, posts(), progress)
-    scoring_events = [event for event in events if event.stage == "Scoring"]
-    assert scoring_events[0].kind == "start"
-    assert (scoring_events[0].total or 0) > 2 * SMALL.max_tokens * (SMALL.seeds + SMALL.prompts)
-    assert scoring_events[-1].kind == "done"
-    assert scoring_events[-1].done == scoring_events[-1].total
-    events.clear()
-    run_scoring(folders, tmp_path, posts(), progress)
-    cached = [event for event in events if event.stage == "Scoring"]
-    assert cached[-1].done == cached[-1].total == scoring_events[-1].total
+    run_scoring(folders, copying[1], posts(), Progress(events.append))
+    begun, *_, done = (event for event in events if event.stage == "Scoring")
+    assert (begun.kind, done.kind) == ("start", "done")
+    assert (begun.total or 0) > 2 * SMALL.max_tokens * (SMALL.seeds + SMALL.prompts)
+    assert done.done == done.total == begun.total
 
 
 def test_only_figures_changed_by_a_new_post_are_measured_again(
@@ -388,18 +376,6 @@ def test_what_the_adapter_before_training_brings_is_not_gained(
     alone, together = rows
     assert alone and together and alone.gain and abs(alone.gain) > 0.001
     assert together.gain == pytest.approx(0, abs=1e-6)
-
-
-def test_bfloat16_weights_score_as_in_float32(tmp_path: Path) -> None:
-    """Also where this processor multiplies them as they are."""
-    bundle.save(tmp_path / "model", network(), TOKENIZER, dtype=torch.bfloat16)
-    texts = ["one two three", "four five"]
-    model = ScoredModel(tmp_path / "model", "")
-    exact = bundle.load(tmp_path / "model").model.float()
-    scored = model.score(texts, ["a", "b"])
-    assert scored.nats == pytest.approx(
-        bits_per_byte.score(exact, TOKENIZER, texts).nats, rel=0.005
-    )
 
 
 def test_a_blog_changed_since_training_is_reported(folders: Folders, tmp_path: Path) -> None:

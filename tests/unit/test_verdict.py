@@ -167,20 +167,6 @@ def test_the_verdict_follows_from_the_figures(
     assert ("Too few texts" in card.verdict.sentence) == (overall == TOO_FEW)
 
 
-@pytest.mark.parametrize(
-    ("changes", "topic", "words"),
-    [
-        (copying(unguarded=LONG), "copying", "80 words in a row that are in “On Idling”, 4 May"),
-        (copying(unguarded=LONG), "copying", "The copy guard limits that to 6 words"),
-        (copying(unguarded=SHORT), "copying", "passage from your posts has 6 words"),  # guarded
-        ({}, "voice", "of the untouched base's, 8.0%; of your own"),
-        (gain(0.01, -0.01, 0.03), "prediction", "0.6% better (0.6% worse to 1.9% better)"),
-    ],
-)
-def test_sentences_hold_the_figures(changes: dict[str, object], topic: Topic, words: str) -> None:
-    assert words in about(judge_card(**changes), topic).sentence
-
-
 def test_a_measure_that_misses_the_author_is_ignored() -> None:
     deaf = replace(classification(0.9), held_out_auc=estimate(0.6))
     card = judge_card(voice=replace(voice(), classification=deaf))

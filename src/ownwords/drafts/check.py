@@ -78,7 +78,7 @@ _MIN_PART = 500  # characters
 _OTHERS_SHARE = 0.3
 _FEW = 0.1  # of the author's own passages
 _SHARES = tuple(n / 100 for n in range(31))  # of their sentences, that may be marked
-_LIKE, _UNLIKE = 0.8, 0.2  # thresholds of the verdict
+_LIKE, _UNLIKE = 0.8, 0.1  # thresholds of the verdict; measured: docs/log.md
 _CLOSE = 0.6  # probability from which it is too close to tell whether a language model wrote it
 _LONG = 0.9  # share of the author's sentences that are shorter than one that is called long
 _MAX_REASONS = 3
@@ -154,7 +154,7 @@ class Check:
     @property
     def is_machine(self) -> bool:
         """Whether it is called a language model's."""
-        return _is_machine(self.machine)
+        return (self.machine or 0) >= MACHINE
 
 
 @dataclass(frozen=True, slots=True)
@@ -591,15 +591,11 @@ def _in_words(habit: Habit) -> str:
     )
 
 
-def _is_machine(probability: float | None) -> bool:
-    return probability is not None and probability >= MACHINE
-
-
 def verdict(yours: float, above: float, machine: float | None) -> str:
     """Return what a draft is more like, or that it is too close to tell."""
-    if _is_machine(machine):
+    if (machine or 0) >= MACHINE:
         return "It is more like a language model’s prose than like your posts."
-    if machine is not None and machine >= _CLOSE:
+    if (machine or 0) >= _CLOSE:
         return "It is too close to tell: it could be yours, or a language model’s."
     if yours < _UNLIKE:
         return "It is more like what other people write than like your posts."
