@@ -39,15 +39,15 @@ def test_the_passages_are_the_authors_and_near_the_task(workspace: Path) -> None
 def test_the_card_has_the_form_that_is_asked_for(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def written(form: str) -> str:
-        assert main(["voice", str(workspace), "--format", form]) == 0
+    def written(*form: str) -> str:
+        assert main(["voice", str(workspace), *form]) == 0
         return capsys.readouterr().out
 
-    text = written("text")
-    skill = written("skill")
+    text = written()
+    skill = written("--format", "skill")
     assert skill.startswith("---\nname: write-like-") and LOOP in skill and text in skill
-    assert text in written("modelfile").split('SYSTEM """')[1]
-    found = json.loads(written("json"))
+    assert text in written("--format", "modelfile").split('SYSTEM """')[1]
+    found = json.loads(written("--json"))
     assert all(passage["text"] in text for passage in found["passages"])
 
 

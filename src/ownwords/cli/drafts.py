@@ -61,8 +61,8 @@ def voice(
     about: Annotated[str, Parameter(help="The task: passages near it are chosen.")] = "",
     words: Annotated[int, Parameter(help="Length of the card, approximately.")] = 1200,
     format: Annotated[
-        Literal["text", "json", "skill", "modelfile"],
-        Parameter(help="Write text, JSON, a SKILL.md for agents, or a Modelfile for Ollama."),
+        Literal["text", "skill", "modelfile"],
+        Parameter(help="Write text, a SKILL.md for agents, or a Modelfile for Ollama."),
     ] = "text",
     output: OutputOptions = OUTPUT,
 ) -> None:
@@ -74,7 +74,7 @@ def voice(
     check_positive("--words", words)
     with Archive(resolve_workspace(workspace, Path.cwd()).archive) as archive:
         card = voice_card(archive, about, words)
-    if output.json or format == "json":
+    if output.json:
         print_json(encode(card))
     elif format == "skill":
         print(card.skill, end="")
