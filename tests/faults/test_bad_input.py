@@ -149,3 +149,19 @@ def test_a_full_disk(site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert state_of(workspace) == before
     finally:
         subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_external_entities_are_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "secret").write_text("never read", encoding="utf-8")
+    entity = f'<!DOCTYPE rss [<!ENTITY x SYSTEM "file://{tmp_path}/secret">]>'
+    item = "<item><title>Hats</title><description>Warm &x; hats.</description></item>"
+    path = tmp_path / "feed.xml"
+    path.write_text(
+        f'<?xml version="1.0"?>{entity}<rss version="2.0"><channel>{item}</channel></rss>'
+    )
+    status = main(["look", str(path), "--json", "--workspace", str(tmp_path / "x.ownwords")])
+    assert status == 0
+    capsys.readouterr()
+    assert b"never read" not in b"".join(
+        file.read_bytes() for file in (tmp_path / "x.ownwords").rglob("*") if file.is_file()
+    )

@@ -370,11 +370,6 @@ def test_indented_code_is_unchanged_but_paragraphs_of_items_are_not_code() -> No
     assert detailed(step, "markdown") == [("list", "1. Step", ""), ("code", "    ls {{ x }}", "sh")]
 
 
-def test_headings_lose_their_attributes() -> None:
-    text = "Of hats {#hats}\n-------\n\n# Preface {.unnumbered}\n"
-    assert segments_of(text, "markdown") == [("heading", "Of hats"), ("heading", "Preface")]
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

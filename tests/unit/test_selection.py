@@ -3,14 +3,13 @@
 import random
 from dataclasses import replace
 from datetime import date
-from fractions import Fraction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ownwords.archive.report import Duplicate, PostSummary, UnlikePost
-from ownwords.archive.selection import Choices, Decision, cap_limit, select_posts
+from ownwords.archive.selection import Choices, Decision, select_posts
 from ownwords.archive.settings import ProvenanceConfig
 from ownwords.core.errors import ConfigError
 from ownwords.core.validation import decode
@@ -153,19 +152,6 @@ def test_no_post_exceeds_the_cap_and_order_does_not_matter(
             if decision.decision == "keep"
             else decision.training_words < own_words
         )
-
-
-@given(st.lists(st.integers(1, 10**6), max_size=30), st.floats(0.02, 1.0), st.integers(0, 10**6))
-def test_the_cap_is_as_high_as_allowed(words: list[int], cap: float, remaining: int) -> None:
-    level = cap_limit(words, cap, remaining)
-    share = Fraction(cap).limit_denominator(10**6)
-
-    def fits(limit: int) -> bool:
-        return limit <= share * (sum(min(n, limit) for n in words) + remaining)
-
-    assert fits(level)
-    if words and level < max(words):
-        assert not fits(level + 1)
 
 
 def test_of_copies_only_the_author_s_choice_is_kept() -> None:

@@ -63,16 +63,6 @@ def test_a_drm_locked_book_is_refused_and_obfuscated_fonts_are_not(tmp_path: Pat
         documents(path)
 
 
-def test_entities_declared_in_a_chapter_are_never_read(tmp_path: Path) -> None:
-    secret = tmp_path / "secret"
-    secret.write_text("INTRUDER", encoding="utf-8")
-    page = f'<!DOCTYPE html [<!ENTITY x SYSTEM "{secret.as_uri()}">]>' + (
-        "<html><body><p>A&x;B</p></body></html>"
-    )
-    first = documents(book(tmp_path, OEBPS__text__ch1_dot_xhtml=page))[0]
-    assert first.body == "<p>A&amp;x;B</p>"
-
-
 def test_page_and_note_numbers_are_not_joined_to_words(tmp_path: Path) -> None:
     chapter = export.page(
         "<h1>On hats</h1><p>A hat<a epub:type='noteref' href='notes.xhtml#n1'>1</a>"

@@ -107,9 +107,3 @@ def test_footers_of_feed_generators_are_removed_and_names_unescaped(
     assert entry.tags == ("Fish & hats",)
     assert next(iter(feed.read(path))) == SiteInfo("Hats & Heads")
     assert "holds 1 entry;" in notes(path)
-
-
-@pytest.mark.parametrize("comment", ["<!-- <b> -->", "<!-- a --> <!-- <html> -->", "<?b <c> ?>"])
-def test_comments_before_the_first_element_are_passed_over(comment: str, tmp_path: Path) -> None:
-    assert feed.detect(save_feed(tmp_path, f"{comment}<rss><!-- never closed")) is not None
-    assert feed.detect(save_feed(tmp_path, f"{comment}<html><!-- <rss> -->")) is None

@@ -168,12 +168,3 @@ def test_a_post_of_links_with_words_about_them_is_a_post(tmp_path: Path) -> None
     line = "<p><a href='/x'>A find</a>: I liked this one for its long and winding sentences.</p>"
     (tmp_path / "links.html").write_text(f"<main>{line * 9}</main>", encoding="utf-8")
     assert list(documents(tmp_path)) == ["links.html"]
-
-
-def test_links_in_headings_do_not_make_a_page_a_listing(tmp_path: Path) -> None:
-    parts = "".join(
-        f'<h2>Part {n}<a class="header-anchor" href="#{n}">#</a></h2><p>Two words.</p>'
-        for n in range(8)
-    )
-    (tmp_path / "hats.html").write_text(f"<!doctype html><title>Hats</title><main>{parts}</main>")
-    assert list(documents(tmp_path)) == ["hats.html"]

@@ -5,7 +5,7 @@ import pytest
 from exports import medium as export
 from exports import write_folder
 from items import documents, skipped
-from ownwords.archive.document import RawDocument, SiteInfo, SourceNote
+from ownwords.archive.document import RawDocument, SourceNote
 from ownwords.archive.sources import medium
 
 
@@ -20,10 +20,6 @@ def test_a_story_comes_with_its_metadata(tmp_path: Path) -> None:
     assert "graf--title" not in story.body
     assert "hat = 1 &lt; 2" in story.body
     assert "Canonical link" not in story.body
-
-
-def test_the_author_is_the_site(tmp_path: Path) -> None:
-    assert SiteInfo("Ann Author", identity="medium") in medium.read(export.write(tmp_path))
 
 
 def test_short_responses_are_skipped_and_long_ones_counted(tmp_path: Path) -> None:

@@ -194,15 +194,6 @@ def test_damage_gives_all_posts_or_an_error(database: Path) -> None:
         assert len(handed) == posts
 
 
-def test_a_damaged_schema_is_told_in_one_line(database: Path) -> None:
-    database.write_bytes(
-        database.read_bytes().replace(b"INTEGER PRIMARY KEY", b"`NTEGER PRIMARY KEY")
-    )
-    with pytest.raises(SourceError, match="malformed") as caught:
-        list(publii.read(database))
-    assert "\n" not in caught.value.message
-
-
 def test_an_open_transaction_is_neither_read_nor_blocked(database: Path) -> None:
     with closing(sqlite3.connect(database, isolation_level=None, timeout=0)) as connection:
         connection.execute("BEGIN IMMEDIATE")

@@ -57,13 +57,6 @@ def test_a_damaged_member_is_skipped_and_the_others_read(tmp_path: Path) -> None
     assert "cannot be unpacked" in " ".join(item.reason for item in list_skipped(path))
 
 
-def test_a_member_without_a_name_is_passed_over(tmp_path: Path) -> None:
-    path = write_zip(tmp_path / "export.zip", {**export.files(), "~nameless": "x"})
-    path.write_bytes(path.read_bytes().replace(b"~nameless", b"\0nameless"))
-    assert substack.detect(path) == "a Substack export"
-    assert documents_of(path).keys() >= export.PUBLISHED.keys()
-
-
 def test_embedded_posts_of_others_and_buttons_are_removed(tmp_path: Path) -> None:
     body = (
         '<p>Mine.</p><div class="embedded-publication-wrap"><span>INTRUDER</span></div>'

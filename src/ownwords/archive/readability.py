@@ -5,7 +5,6 @@ import json
 import re
 from collections.abc import Iterator
 from datetime import datetime
-from functools import cache
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -83,20 +82,9 @@ def remove(node: LexborNode, selectors: str) -> int:
 
 
 def remove_chrome(html: str, selectors: str) -> str:
-    """Return HTML without what a program puts beside the text of a post.
-
-    Each of the selectors names a class, an id or an attribute's value.
-    """
-    if not _names(selectors).search(html):
-        return html
+    """Return HTML without what a program puts beside the text of a post."""
     body = parse(html)
     return (body.inner_html or "") if remove(body, selectors) else html
-
-
-@cache
-def _names(selectors: str) -> re.Pattern[str]:
-    """Return a pattern for the names in the selectors: a quick test before parsing."""
-    return re.compile("|".join(sorted(set(re.findall(r"[.#=]([\w-]+)", selectors)))))
 
 
 def outermost(node: LexborNode, selectors: str) -> list[LexborNode]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, cast
 
@@ -86,8 +87,11 @@ def iter_elements(
         )
 
 
-def parse_xml(data: bytes) -> etree._Element | None:
-    """Parse a small file with the same care, and return its root; None if it is not XML."""
+def read_xml(members: ExportFiles, name: str) -> etree._Element:
+    """Parse a file in a document that is a zip; raises SourceError if it is missing or damaged."""
+    if name not in members.names:
+        missing = f"{name or 'its package file'!r} is missing from it"
+        raise SourceError(f"{members.path} is not complete: {missing}")
     parser = etree.XMLParser(
         resolve_entities=False,
         no_network=True,
@@ -96,18 +100,10 @@ def parse_xml(data: bytes) -> etree._Element | None:
         remove_comments=True,
         remove_pis=True,
     )
-    try:
-        return etree.fromstring(data, parser)
-    except (etree.XMLSyntaxError, ValueError):
-        return None
-
-
-def read_xml(members: ExportFiles, name: str) -> etree._Element:
-    """Parse a file in a document that is a zip; raises SourceError if it is missing or damaged."""
-    if name not in members.names:
-        missing = f"{name or 'its package file'!r} is missing from it"
-        raise SourceError(f"{members.path} is not complete: {missing}")
-    if (root := parse_xml(members.read(name))) is None:
+    root: etree._Element | None = None
+    with suppress(etree.XMLSyntaxError, ValueError):
+        root = etree.fromstring(members.read(name), parser)
+    if root is None:
         raise SourceError(f"{members.path} is damaged: {name!r} in it is not XML")
     return root
 

@@ -30,7 +30,6 @@ MAX_EXPORT_BYTES = 512 << 20  # of one file with many posts
 MAX_UNPACKED_BYTES = 16 << 30  # of all files in a zip or tar
 # A larger file is data, not a post.
 MAX_TEXT_BYTES = 64 << 20
-_MAX_HEADER_BYTES = 1 << 20  # of a tar's member: a long name
 _MAX_MEMBERS = 500_000  # of a tar, whose list is held in memory
 SPARE_BYTES = 256 << 20  # of the disk, which unpacked and uploaded files leave free
 
@@ -250,33 +249,12 @@ def _files_of_zips(path: Path, packed: ExportFiles, stack: ExitStack) -> ExportF
     return ExportFiles(path, sizes, opener)
 
 
-class _TarInfo(tarfile.TarInfo):
-    """A member of a tar; `tarfile` would read its extended header into memory at any size."""
-
-    def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
-        if self.type in _EXTENDED and self.size > _MAX_HEADER_BYTES:
-            name = os.fsdecode(archive.name or "")
-            raise SourceError(f"{name} is a tar with a header of {self.size >> 20:,} MiB")
-        return super()._proc_member(archive)  # type: ignore[misc,no-any-return]
-
-
-_EXTENDED = frozenset(
-    {tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE}
-    | {tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK}
-)
-
-
 def is_packed(path: Path) -> bool:
     """Return whether the path is a zip or tar."""
     try:
-        return path.is_file() and (zipfile.is_zipfile(path) or _is_tar(path))
-    except (tarfile.TarError, EOFError):  # EOFError: a gzip file that was cut off
+        return path.is_file() and (zipfile.is_zipfile(path) or tarfile.is_tarfile(path))
+    except EOFError:  # a gzip file that was cut off
         return False
-
-
-def _is_tar(path: Path) -> bool:
-    with tarfile.open(path, tarinfo=_TarInfo):
-        return True
 
 
 def _tar_files(path: Path, archive: tarfile.TarFile) -> ExportFiles:
@@ -305,9 +283,7 @@ def open_packed(path: Path) -> Iterator[ExportFiles]:
                 if members.names and all(name.lower().endswith(".zip") for name in members.names):
                     members = _files_of_zips(path, members, stack)
             else:
-                members = _tar_files(
-                    path, stack.enter_context(tarfile.open(path, tarinfo=_TarInfo))
-                )
+                members = _tar_files(path, stack.enter_context(tarfile.open(path)))
         for name in members.names:
             parts = PurePosixPath(name.replace("\\", "/")).parts
             if ".." in parts or name.startswith(("/", "\\")) or name[1:2] == ":":
