@@ -113,9 +113,8 @@ def test_another_tokenizer_of_the_same_size_is_refused(tmp_path: Path) -> None:
         loaded.check_tokenizer(Letters(first=0x100))
 
 
-@pytest.mark.parametrize("family", list(models.CONFIGS))
-def test_our_own_tokenizers_are_tied_to_their_models(family: str, tmp_path: Path) -> None:
-    model = models.model(family, vocab_size=512)
+def test_our_own_tokenizers_are_tied_to_their_models(tmp_path: Path) -> None:
+    model = models.model("qwen3", vocab_size=512)
     texts = ["one hat", "two hats, and a cap", "a cap and a hat"] * 9
     for name, tokenizer in (("bytes", ByteTokenizer()), ("bpe", train(texts, 300))):
         bundle.save(tmp_path / name, model, tokenizer)

@@ -215,23 +215,6 @@ def test_adapters_added_to_the_weights_learn_as_layers_beside_them(
 
 
 @pytest.mark.usefixtures("without_library")
-def test_twenty_steps_in_bfloat16_stay_with_those_in_float32() -> None:
-    losses: list[list[float]] = []
-    for dtype in (torch.bfloat16, torch.float32):
-        twins = _Twins(LLAMA, 4, dtype)
-        optimizer = torch.optim.AdamW(trained(twins.adapters[0]), lr=2e-2)
-        losses.append([])
-        for _ in range(20):
-            loss = twins.losses()[0]
-            optimizer.zero_grad()
-            torch.autograd.backward(loss / 100)
-            optimizer.step()
-            losses[-1].append(float(loss.detach()))
-    assert losses[0][-1] < 0.99 * losses[0][0]
-    assert losses[0] == pytest.approx(losses[1], rel=5e-3)
-
-
-@pytest.mark.usefixtures("without_library")
 @pytest.mark.parametrize("settings", [LLAMA, GPT2])
 def test_a_block_with_adapters_takes_few_more_kernels_than_a_plain_one(
     settings: dict[str, object],

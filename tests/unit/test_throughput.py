@@ -58,16 +58,3 @@ def test_a_shape_that_is_assumed_too_slow_to_time_is_timed_all_the_same(
     monkeypatch.setattr(throughput, "PLAN_CONSTANTS", slow)
     speeds = measure_speeds(choose("cpu"), [SMALL], rows=2, context=16, seconds=60)
     assert {pace.is_measured for pace in speeds.step_times.values()} == {True}
-
-
-def test_unsupported_operations_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fused, "has_fast_bf16", lambda: True)
-
-    def refuse(*arguments: object) -> list[float]:
-        if "bf16" in arguments:
-            raise RuntimeError("no such type here")
-        return [0.01]
-
-    monkeypatch.setattr(throughput, "_steps", refuse)
-    speeds = measure_speeds(choose("cpu"), [SMALL], rows=2, context=16, seconds=5)
-    assert set(speeds.step_times) == {"autocast"}

@@ -86,16 +86,6 @@ def check(
     assert dataset.offsets_D1.dtype == np.int64
 
 
-def test_documents_round_trip_between_special_tokens(tmp_path: Path) -> None:
-    tokenizer = ByteTokenizer()
-    dataset = build_dataset(TEXTS, tokenizer, tmp_path)
-    check(dataset, TEXTS, tokenizer.start, tokenizer.end)
-    assert dataset.tokenizer == tokenizer.fingerprint()
-    assert dataset.ids.dtype == np.uint16
-    with pytest.raises(ValueError, match="read-only"):
-        dataset.ids[0] = 1
-
-
 @pytest.mark.parametrize(
     ("start", "end", "pure_start"),
     [
@@ -106,7 +96,7 @@ def test_documents_round_trip_between_special_tokens(tmp_path: Path) -> None:
         (None, None, None),
     ],
 )
-def test_special_tokens_are_left_out_and_a_start_that_also_ends_is_not_pure(
+def test_documents_stand_between_their_special_tokens(
     tmp_path: Path,
     start: str | None,
     end: str | None,
@@ -115,6 +105,9 @@ def test_special_tokens_are_left_out_and_a_start_that_also_ends_is_not_pure(
     tokenizer = ByteTokenizer(special=("<s>", "<e>"), start=start, end=end)
     dataset = build_dataset(TEXTS, tokenizer, tmp_path)
     check(dataset, TEXTS, tokenizer.start, tokenizer.end)
+    assert dataset.tokenizer == tokenizer.fingerprint()
+    with pytest.raises(ValueError, match="read-only"):
+        dataset.ids[0] = 1
     ids = tokenizer.special
     assert dataset.pure_start == (ids[pure_start] if pure_start else None)
 

@@ -242,11 +242,11 @@ def test_files_besides_the_config_are_read_too() -> None:
     assert Tokenizer({**files_of("Qwen"), tokenizer_json.CONFIG: config}).template == "yes"
 
 
-def test_a_thousand_damaged_files_are_read_or_refused() -> None:
+def test_damaged_files_are_read_or_refused() -> None:
     generator = random.Random(5)
     kinds = [*(files_of(kind) for kind in DOCUMENTS), LEARNED.files(), ByteTokenizer().files()]
     read = refused = 0
-    for n in range(1000):
+    for n in range(300):
         files = dict(kinds[n % len(kinds)])
         name = tokenizer_json.CONFIG if n % 10 == 9 else tokenizer_json.TOKENIZER
         change = generator.choice((damage.of_bytes, damage.of_json))
@@ -258,5 +258,5 @@ def test_a_thousand_damaged_files_are_read_or_refused() -> None:
             read += 1
         except TokenizerError:
             refused += 1
-    assert read > 50
-    assert refused > 500
+    assert read > 15
+    assert refused > 150
