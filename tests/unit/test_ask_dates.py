@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from growth import is_far_from_quadratic
 from ownwords.ask.dates import Period, _is_mentioned, answer_from_dates, find_period
 from ownwords.ask.index import SearchIndex
+from ownwords.language.words import language
 from small_archives import DATED_POSTS, TODAY, Entry, put
 
 
@@ -40,6 +41,7 @@ def _phrasings() -> Iterator[tuple[str, str]]:
 
 
 PHRASINGS = list(_phrasings())
+LOGIC = language("en")["logic"].split()  # words between two topics that are not counted
 
 
 @pytest.mark.parametrize(("question", "sentence"), PHRASINGS, ids=[text for text, _ in PHRASINGS])
@@ -138,15 +140,6 @@ def test_words_that_weigh_topics_are_counted_only_in_quotation_marks(tmp_path: P
     assert result is not None and result.sentence.startswith("You wrote 1 post that mentions")
 
 
-def test_passages_are_limited(tmp_path: Path) -> None:
-    posts = {f"p{n:02}": Entry(f"Title {n}", ("x",), f"2020-01-{n + 1:02}") for n in range(20)}
-    with indexed(tmp_path, posts) as index:
-        result = answer_from_dates(index, "What did I write in 2020?", limit=3)
-    assert result is not None
-    assert result.sentence == "You wrote 20 posts in 2020."
-    assert len(result.passages) == 3
-
-
 @pytest.mark.parametrize(
     "question",
     [
@@ -159,17 +152,11 @@ def test_passages_are_limited(tmp_path: Path) -> None:
         "When did I write about a zebra?",
         "How many posts does a fence need?",
         "How many posts did I write on 31 February 2018?",
-        "How many posts mention rain but not snow?",
-        "How many posts mention rain or snow?",
         'How many posts mention "rain" or "snow"?',
-        "How many posts mention either rain or snow?",
-        "How many posts mention rain except the kettle?",
-        "How many posts mention rain without the kettle?",
-        "How many posts mention the kettle besides rain?",
-        "How many posts mention the kettle rather than rain?",
-        "How many posts mention the kettle twice?",
-        "How many posts mention the kettle more than once?",
-        "How many posts mention only the kettle?",
+        *(
+            f"How many posts mention rain {word} the kettle?"
+            for word in language("en")["logic"].split()
+        ),
         "How many posts mention the kettle in the title?",
         "How many posts mention rain in 2018 and 2020?",
         "How many posts did I write in 2018 and 2020?",
