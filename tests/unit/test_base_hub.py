@@ -179,15 +179,6 @@ def test_a_hub_that_cannot_be_reached_is_one_sentence(
         install.add(NAME, "x")
 
 
-def test_a_partial_download_can_be_removed(server: FakeServer, model: Path, home: Path) -> None:
-    server.publish(model)
-    server.weights().status = 404
-    with pytest.raises(HubError):
-        install.add(NAME, "x")
-    assert install.remove("x") > 0
-    assert names(home / "bases") == {".x.lock"}
-
-
 def test_a_token_is_never_sent_unencrypted(
     server: FakeServer, model: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

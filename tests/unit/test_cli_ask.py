@@ -19,7 +19,6 @@ from ownwords.ask.passages import Passage, excerpt_of
 from ownwords.ask.servers import EndpointConsent
 from ownwords.cli.ask import print_answer
 from ownwords.cli.main import main
-from ownwords.core.errors import OwnwordsError
 from ownwords.view.terminal import TerminalWriter
 from sample_passages import PASSAGES, passage
 
@@ -243,27 +242,12 @@ def test_without_an_archive_the_error_says_what_to_do(
     monkeypatch.chdir(tmp_path)
     assert main(["ask", "x"]) == 2
     error = capsys.readouterr().err
-    assert "there is no archive here" in error
-    assert "ownwords look PATH" in error
+    assert "there is no archive here" in error and "ownwords look PATH" in error
     for name in ("one", "two"):
         (tmp_path / f"{name}.ownwords").mkdir()
-        assert main(["ask", "x", "--workspace", f"{name}.ownwords"]) == 2
-        assert "holds no archive yet" in capsys.readouterr().err
         (tmp_path / f"{name}.ownwords" / "archive.sqlite").touch()
     assert main(["ask", "x"]) == 2
     assert "2 archives here: one.ownwords, two.ownwords" in capsys.readouterr().err
-
-
-def test_from_python(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = ownwords.ask_archive("How many copies do I keep?")
-    assert answer.passages
-    with fake_endpoint(monkeypatch, replies=[GOOD]) as endpoint:
-        answer = ownwords.ask_archive(
-            "How many copies do I keep?", "blog.ownwords", model=endpoint.url
-        )
-    assert answer.answer == "You keep three copies [1]."
-    with pytest.raises(OwnwordsError):
-        ownwords.ask_archive("x", "nowhere")
 
 
 def shown_of(answer: Answer, width: int = 80, encoding: str = "utf-8", **options: Any) -> str:  # noqa: ANN401

@@ -310,7 +310,6 @@ def test_time_spent_on_a_question_does_not_count(
     ("more", "message"),
     [
         ({"minutes": 0.0}, "--minutes should be more than 0"),
-        ({"minutes": float("nan")}, "--minutes should be more than 0"),
         ({"minutes": float("inf")}, "--minutes should be 10,000,000 at most"),
         ({"base": "nowhere"}, "there is no base called nowhere"),
         ({"fixed": {"train.batch_sise": 4}}, r"did you mean train\.batch_size\?"),

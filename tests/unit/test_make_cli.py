@@ -17,7 +17,6 @@ from ownwords.base.catalogue import SHIPPED_TITLE
 from ownwords.cli.main import main
 from ownwords.cli.make import MakeView
 from ownwords.cli.write import ChatSession, WritingOptions
-from ownwords.core.errors import ConfigError
 from ownwords.core.progress import Progress
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.make import pipeline
@@ -246,23 +245,12 @@ def test_the_page_is_opened_only_where_asked(
     assert pages == [play.result.scorecard_page.as_uri()]
 
 
-@pytest.mark.parametrize(
-    ("fails", "status", "message"),
-    [
-        (ConfigError("1 s are too few", hint="give 20"), 2, "ownwords: 1 s are too few"),
-        (KeyboardInterrupt("your model is finished"), 130, "interrupted: your model is finished"),
-    ],
-)
-def test_a_failure_is_one_sentence(
-    fails: BaseException,
-    status: int,
-    message: str,
-    play: FakePipeline,
-    capsys: pytest.CaptureFixture[str],
+def test_an_interrupt_is_one_sentence(
+    play: FakePipeline, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    play.fails = fails
-    assert main(["make", BLOG, "--base", "none"]) == status
-    assert message in capsys.readouterr().err
+    play.fails = KeyboardInterrupt("your model is finished")
+    assert main(["make", BLOG, "--base", "none"]) == 130
+    assert "interrupted: your model is finished" in capsys.readouterr().err
 
 
 def test_several_processes_are_refused(
@@ -329,9 +317,10 @@ def test_commands_set_the_temperature_and_end_it() -> None:
     ("line", "message"),
     [
         ("/seed 7", "there is no /seed"),
-        ("/temperature hot", f"the temperature is {DEFAULT_SAMPLING.temperature:g}"),
-        ("/temperature nan", f"the temperature is {DEFAULT_SAMPLING.temperature:g}"),
-        ("/temperature 99", "it may be 0 to 5"),
+        (
+            "/temperature nan",
+            f"the temperature is {DEFAULT_SAMPLING.temperature:g}; it may be 0 to 5",
+        ),
         ("/help", "Type the beginning of a text"),
     ],
 )
