@@ -1,6 +1,7 @@
 """A folder that is followed: what changes in it is noticed, read and found at once."""
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -39,9 +40,14 @@ def waited(check: Callable[[], object]) -> bool:
     return bool(check())
 
 
+@pytest.mark.parametrize("how", ["polling", "notices"])
 def test_changed_new_and_deleted_files_are_noticed(
-    blog: Path, monkeypatch: pytest.MonkeyPatch
+    how: str, blog: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if how == "polling":
+        monkeypatch.setitem(sys.modules, "watchfiles", None)
+    else:
+        pytest.importorskip("watchfiles")
     monkeypatch.setattr(follow, "_MIN_POLL_S", 0.05)
     monkeypatch.setattr(follow, "_QUIET_S", 0.1)
     changed, stopped = blog / "2021" / "1.md", threading.Event()

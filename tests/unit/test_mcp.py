@@ -64,6 +64,7 @@ def test_an_agent_finds_reads_and_writes(workspace: Path) -> None:
             ("read_post", {"id": "blog:post/57"}),
             ("facts_kept", {"notes": notes, "draft": "The kettle has been broken since 13 March."}),
             ("voice", {"about": "the rain gauge"}),
+            ("find_passages", {"about": "the rain gauge", "words": 300}),
         ],
     )
     assert all(tool.annotations.read_only_hint and tool.description for tool in tools)
@@ -80,6 +81,7 @@ def test_an_agent_finds_reads_and_writes(workspace: Path) -> None:
     assert "jubilee clip" in json.loads(texts[6])["text"]
     assert json.loads(texts[7])["not_shown"] == ["kettle broken since 12 March", "no answer"]
     assert "others" in texts[8] and "language models" in texts[8] and "gauge" in texts[8]
+    assert "gauge" in texts[9]
 
 
 def test_newer_posts_and_a_newer_model_are_used_at_once(tmp_path: Path) -> None:

@@ -1,4 +1,8 @@
-"""Notice which files of a blog change, by looking at them every second or so."""
+"""Notice which files of a blog change.
+
+The system's notices are used if the package `watchfiles` is installed, and polling otherwise.
+Either way, the files are compared with what they were, so a notice that is lost costs time only.
+"""
 
 import os
 import stat
@@ -15,6 +19,8 @@ from ownwords.core.workspace import SUFFIX
 _QUIET_S = 1.0  # without changes, after which the files are complete
 _MIN_POLL_S = 1.0
 _MAX_LOAD = 0.01  # the share of a core that polling takes
+_RESCAN_S = 60.0  # despite notices, which network drives do not send
+_NOTICE_STEP_MS, _NOTICE_WAIT_MS = 100, 5000
 _MAX_FILES = 200_000
 
 _Snapshot = dict[str, tuple[int, int]]  # path -> time of the last change, size
@@ -45,6 +51,10 @@ def has_changed_since(paths: Sequence[Path], time_s: float) -> bool:
     return any(state.st_mtime > time_s for path in paths for _, state in entries_of(path))
 
 
+def _is_outside_workspaces(_: object, path: str) -> bool:
+    return f"{SUFFIX}{os.sep}" not in path  # a training writes its state all the time
+
+
 class FolderWatch:
     """The files at some paths, and which of them change until `stopped` is set."""
 
@@ -56,11 +66,16 @@ class FolderWatch:
     def changes(self) -> Iterator[set[Path]]:
         """Yield the files that have changed or are gone, once nothing has changed for a second.
 
-        Yields an empty set if there are none, so that the caller can do something else.
+        Yields an empty set every few seconds, so that the caller can do something else.
         """
-        while not self._stopped.wait(max(_MIN_POLL_S, self._scan_s / _MAX_LOAD)):
-            before, self._files = self._files, self._when_quiet()
-            yield {Path(path) for path, _ in before.items() ^ self._files.items()}
+        scanned_at = float("-inf")  # a file may have changed before the first notice
+        for is_noticed in self._wakes():
+            if is_noticed or time.monotonic() - scanned_at > _RESCAN_S:
+                before, self._files = self._files, self._when_quiet()
+                scanned_at = time.monotonic()
+                yield {Path(path) for path, _ in before.items() ^ self._files.items()}
+            else:
+                yield set()
 
     def _when_quiet(self) -> _Snapshot:
         """Return the files once they have not changed for a second."""
@@ -82,3 +97,24 @@ class FolderWatch:
         }
         self._scan_s = time.thread_time() - began_s
         return files
+
+    def _wakes(self) -> Iterator[bool]:
+        """Yield True if something may have changed, and False after a few seconds without."""
+        # A watch of a file ends when a program replaces the file.
+        if all(path.is_dir() for path in self._paths):
+            with suppress(ImportError, OSError, RuntimeError):  # not installed, or too many files
+                from watchfiles import watch  # noqa: PLC0415 - an extra
+
+                for changes in watch(
+                    *self._paths,
+                    watch_filter=_is_outside_workspaces,
+                    step=_NOTICE_STEP_MS,
+                    rust_timeout=_NOTICE_WAIT_MS,
+                    yield_on_timeout=True,
+                    stop_event=self._stopped,
+                    raise_interrupt=False,
+                    ignore_permission_denied=True,
+                ):
+                    yield bool(changes)
+        while not self._stopped.wait(max(_MIN_POLL_S, self._scan_s / _MAX_LOAD)):
+            yield True

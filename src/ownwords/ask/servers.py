@@ -204,7 +204,7 @@ class Endpoint:
             if event == "connection.connect_tcp.complete":
                 self._socket = info["return_value"].get_extra_info("socket")
             if self._is_cancelled:
-                raise self._error("was not waited for")
+                raise self._error("was cancelled before it answered")
 
         headers = {b"Authorization": f"Bearer {self.key}".encode()} if self.key else {}
         try:

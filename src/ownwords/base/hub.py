@@ -18,6 +18,7 @@ from ownwords.base import catalogue
 from ownwords.base.catalogue import Manifest
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.fingerprint import sha256_of
+from ownwords.core.packages import install_command
 from ownwords.core.progress import Progress, Stage, printable
 from ownwords.core.workspace import translate_os_errors
 from ownwords.models import registry
@@ -223,8 +224,13 @@ def token_for(endpoint: str) -> bool | None:
 @contextmanager
 def _translate_errors(endpoint: str, name: str) -> Iterator[None]:
     """Turn exceptions of huggingface_hub into HubError, and silence its log."""
-    from huggingface_hub.utils import logging  # noqa: PLC0415
-
+    try:
+        from huggingface_hub.utils import logging  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise OwnwordsError(
+            "downloading a model needs the package huggingface_hub",
+            hint=install_command("train"),
+        ) from error
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()
     try:

@@ -55,7 +55,7 @@ def mcp(
 
     reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
     for tool in (
-        *(tools.search, tools.ask, tools.posts, tools.read_post),
+        *(tools.search, tools.find_passages, tools.ask, tools.posts, tools.read_post),
         *(tools.voice, tools.check, tools.facts_kept, tools.draft),
     ):
         server.add_tool(with_tool_errors(tool), annotations=reads, structured_output=False)
@@ -109,6 +109,15 @@ class _Tools(OpenWorkspace):
         for document in self.pool.archive().documents([id]):
             return _header(document) | {"text": document.text()}
         raise OwnwordsError(f"there is no post {id!r}", hint="`posts` lists them")
+
+    def find_passages(self, about: str, words: int = 700) -> list[dict[str, Any]]:
+        """Find whole paragraphs by the author, near a topic and unlike each other, to write like.
+
+        Unlike `search`, it returns only published prose of the author, without quotations.
+        """
+        from ownwords.drafts.voice_card import passages
+
+        return [asdict(each) for each in passages(self.pool.archive(), about, words)]
 
     def voice(self, about: str = "", words: int = 1200) -> str:
         """Return a card on how the author writes, to write in their voice.
