@@ -64,6 +64,7 @@ from ownwords.view.format import count, day, plain
 
 if TYPE_CHECKING:
     from ownwords.archive.corpus import TrainingText
+    from ownwords.ask.search import ArchiveSearcher
 
 _LEARNED_FILE, _LEARNED_FORMAT = "style.npz", "3"
 _MIN_PASSAGES = 12  # of about 80 words in the posts
@@ -86,7 +87,8 @@ _TOO_OFTEN = 5  # times as often as in the author's sentences, to be a reason
 _MAX_COUNTS = 6  # of what the draft has more or less often
 _UNUSUAL = 1.6  # standard deviations, of a count
 _MIN_REPEATED = 8  # words in a row
-_NEAR, _MIN_COMMON = 5, 3  # passages searched for a sentence like a marked one; words of both
+_MAX_EXAMPLES = 20  # of the author's own sentences
+_NEAR, _MIN_COMMON = 3, 3  # passages searched for a sentence like a marked one; words of both
 _FREQUENT = 400
 _USUAL = 0.5  # share of other people who use a word, so that it is no term of a subject
 _MIN_EXPECTED = 3  # times that others would have written something in as many words
@@ -193,7 +195,7 @@ class AuthorStyle:
     """The author's usual style, learned once from the posts, for any number of drafts.
 
     `posts` returns the posts by their ids; it is called once, for the first draft that has words in
-    a row of a post. `closest` returns the sentence of the posts that is closest to a sentence.
+    a row of a post. `closest` returns the closest sentences of the posts, or "".
     """
 
     def __init__(
@@ -201,7 +203,7 @@ class AuthorStyle:
         figures: LearnedFigures,
         arrays: LearnedArrays,
         posts: "Callable[[], Mapping[str, TrainingText]]",
-        closest: Callable[[str], str] = lambda _: "",
+        closest: Callable[[Sequence[str]], list[str]] = lambda texts: [""] * len(texts),
     ) -> None:
         self._learned, self._arrays, self._posts = figures, arrays, cache(posts)
         self._closest = closest
@@ -213,6 +215,7 @@ class AuthorStyle:
         )
         self._prose = MachineProse.load(size)
         self.habits = Habits.from_dict(figures.habits)
+        self._middle, self._long = map(self.habits.words_of_sentences, (0.5, _LONG))
         rate, error = np.array(figures.rates).T
         self._manner = habits_of(rate, error, ReferenceManner.load())
 
@@ -319,7 +322,7 @@ class AuthorStyle:
             style = cls.learn(read, ReferenceAuthors.load(), texts, kept.key)
             stored = style._learned, style._arrays
             kept.write(_packed(*stored))
-        style = cls(*stored, posts, partial(_closest_sentence, path))
+        style = cls(*stored, posts, partial(_closest_sentences, path))
         style.habits.choices_made = MarksFile.beside(path)
         return style
 
@@ -340,6 +343,11 @@ class AuthorStyle:
         if read and judge.can_tell:
             as_machine = np.concatenate([self._prose.of(each.pairs) for each in read])
             machine = probability(judge.odds(as_machine))
+        checked = list(self._checked(draft, text, read))
+        marked = [n for n, each in enumerate(checked) if each.is_marked][:_MAX_EXAMPLES]
+        closest = self._closest([checked[n].text for n in marked]) if marked else ()
+        for n, example in zip(marked, closest, strict=True):
+            checked[n] = replace(checked[n], example=example)
         is_long_enough = len(weights) >= _MIN_DRAFT
         own, others = self._arrays.own_scores, self._arrays.others_scores
         yours, above = self.yours(weights), float((own < weights.mean()).mean())
@@ -352,7 +360,7 @@ class AuthorStyle:
             own_machine=judge.mistaken,
             own=self._range(own),
             others=self._range(others),
-            sentences=tuple(self._checked(draft, text, read)),
+            sentences=tuple(checked),
             written_before=self._written_before(text),
             counts=tuple(self._counts(count_text(text))) if is_long_enough else (),
         )
@@ -384,7 +392,6 @@ class AuthorStyle:
                     is_marked=True,
                     because=tuple(because)[:_MAX_REASONS] or (_NO_REASON,),
                     new_words=new,
-                    example=self._closest(sentence),
                 )
             yield found
 
@@ -417,11 +424,10 @@ class AuthorStyle:
                 yield f"you write “{edit.after}” rather than “{edit.before}”: {edit.because}"
         for word in new:
             yield f"you never write “{word}”, which language models like"
-        words, usual = len(sentence.split()), self.habits.words_of_sentences
-        if words > usual(_LONG):
+        if (words := len(sentence.split())) > self._long:
             yield (
                 f"it has {words} words; nine in ten of your sentences have at most"
-                f" {usual(_LONG):.0f}, half of them at most {usual(0.5):.0f}"
+                f" {self._long:.0f}, half of them at most {self._middle:.0f}"
             )
         counts = count_text(sentence)
         rare = [
@@ -562,21 +568,27 @@ def _never_used(own: Lexicon, total: int) -> frozenset[str]:
     return frozenset(word for n in usual if not own.knows(word := manner.words[n]))
 
 
-def _closest_sentence(path: Path, sentence: str) -> str:
-    """Return the sentence of the author's posts that is about the same; "" if there is none."""
+def _closest_sentences(path: Path, texts: Sequence[str]) -> list[str]:
+    """Return for each sentence the one of the author's posts about the same; "" if none is."""
     from ownwords.ask.index import SearchIndex  # noqa: PLC0415 - for marked sentences alone
-    from ownwords.ask.passages import best_sentence  # noqa: PLC0415
     from ownwords.ask.search import ArchiveSearcher  # noqa: PLC0415
 
     with SearchIndex(path) as index:
         index.refresh()
-        for passage in ArchiveSearcher(index, None).find(sentence, _NEAR).passages:
-            place = best_sentence(sentence, passage.text)
-            if passage.whose == "own" and place:
-                found = " ".join(passage.text[slice(*place)].split())
-                common = content_words(found).keys() & content_words(sentence).keys()
-                if found != sentence and len(common) >= _MIN_COMMON:
-                    return found
+        searcher = ArchiveSearcher(index, None)
+        return [_closest_sentence(searcher, " ".join(text.split())) for text in texts]
+
+
+def _closest_sentence(searcher: "ArchiveSearcher", sentence: str) -> str:
+    from ownwords.ask.passages import best_sentence  # noqa: PLC0415
+
+    for passage in searcher.find(sentence, _NEAR).passages:
+        place = best_sentence(sentence, passage.text)
+        if passage.whose == "own" and place:
+            found = " ".join(passage.text[slice(*place)].split())
+            common = content_words(found).keys() & content_words(sentence).keys()
+            if found != sentence and len(common) >= _MIN_COMMON:
+                return found
     return ""
 
 

@@ -112,7 +112,7 @@ class BigramModel:
 
     def __init__(self, pairs: Pairs, counts: Indices, size: int) -> None:
         self._size = np.uint32(size)
-        self.pairs, self.counts = pairs, counts
+        self.pairs, self.counts, self.total = pairs, counts, int(counts.sum())
         before, after = np.divmod(pairs, self._size)
         self._discounted = counts - _DISCOUNT
         self._totals = np.bincount(before, counts, size)
@@ -133,22 +133,10 @@ class BigramModel:
         found = np.concatenate([*texts, np.array([], np.uint32)])
         return cls(*np.unique(found, return_counts=True), size)
 
-    @property
-    def total(self) -> int:
-        return int(self.counts.sum())
-
     def count(self, pair: np.uint32) -> int:
         """Return how often a pair occurs."""
         first, last = np.searchsorted(self.pairs, (pair, pair + np.uint32(1)))
         return int(self.counts[first:last].sum())
-
-    def after(self, token: int) -> list[int]:
-        """Return the tokens that follow a token, the most frequent first."""
-        bounds = np.array([token, token + 1], np.uint32) * self._size
-        first, last = np.searchsorted(self.pairs, bounds)
-        order = np.argsort(-self.counts[first:last], kind="stable")
-        found: list[int] = (self.pairs[first:last][order] % self._size).tolist()
-        return found
 
     def log_probabilities(self, pairs: Pairs) -> Vector:
         """Return the log probability of each pair's token after the previous one."""
