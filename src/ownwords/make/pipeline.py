@@ -190,7 +190,7 @@ class MakeRun:
     def lock(self) -> AbstractContextManager[object]:
         """Hold the workspace's lock; InUseError if another process has it."""
         return locked(
-            self._folder / ".lock",
+            (self.workspace.root / FINISHED).with_name(".lock"),
             f"another ownwords is making a model in {self.workspace.root}",
             "wait for it to end, or give another folder to --workspace",
         )
@@ -375,10 +375,6 @@ class MakeRun:
             self.progress.expect(part, seconds.get(part))
 
     # --- shared by the stages ---------------------------------------------------------------------
-
-    @property
-    def _folder(self) -> Path:
-        return (self.workspace.root / FINISHED).parent
 
     @property
     def _score_config(self) -> ScoreConfig:
