@@ -62,7 +62,7 @@ def test_a_question_a_report_and_an_error_are_in_german(
     page.goto("/#/ask")
     page.get_by_label("Deine Frage").fill("What did I say about the barometer?")
     page.get_by_role("button", name="Fragen", exact=True).click()
-    page.get_by_text("In deinen Beiträgen steht:").wait_for()
+    page.get_by_text("Die Textstellen, die deiner Frage am nächsten kommen:").wait_for()
     assert page.locator("summary", has_text="Textstellen gefunden").count() == 1
     for question, answer in (
         ("How many posts mention rain in 2019?", "Beiträge? in 2019 erwähn(t|en) “rain”, "),
