@@ -280,7 +280,7 @@ def test_the_verb_prints_what_was_written_before_a_server_failed(
     look([BLOG], workspace=place)
     notes.write_text(NOTES, "utf-8")
     with fake_endpoint(monkeypatch, replies=[FIRST, breaks_off("It was")]) as fake:
-        arguments = ["draft", str(notes), "--with", f"{fake.url}#m"]
+        arguments = ["draft", str(notes), "--with", fake.url, "--model", "m"]
         arguments += ["--workspace", str(place)]
         capsys.readouterr()
         assert main(arguments) == 2

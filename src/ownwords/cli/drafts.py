@@ -37,7 +37,7 @@ With = Annotated[
     str,
     described(
         "The model that writes: one that runs here (ollama:gemma3:4b), the address of a server"
-        " (http://127.0.0.1:8080/v1#NAME), or own. [default: what Ollama, llama.cpp, LM Studio or"
+        " (with --model NAME, or http://127.0.0.1:8080/v1#NAME), or own. [default: what Ollama, llama.cpp, LM Studio or"
         " vLLM run here, once you allowed it, else own]",
         name="--with",
     ),
@@ -254,7 +254,9 @@ def _endpoint(named: str, options: ModelOptions, output: OutputOptions) -> "Endp
     if named == OWN or (options.model and not named):
         return None
     if named:
-        return open_backend(named)
+        endpoint = open_backend(named)
+        endpoint.model = str(options.model or endpoint.model)
+        return endpoint
     try:
         has_posts = resolve_workspace(options.workspace, Path.cwd()).archive.exists()
     except OwnwordsError:
