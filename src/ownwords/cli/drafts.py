@@ -37,8 +37,8 @@ With = Annotated[
     str,
     described(
         "The model that writes: one that runs here (ollama:gemma3:4b), the address of a server"
-        " (with --model NAME, or http://127.0.0.1:8080/v1#NAME), or own. [default: what Ollama, llama.cpp, LM Studio or"
-        " vLLM run here, once you allowed it, else own]",
+        " (with --model NAME, or http://127.0.0.1:8080/v1#NAME), or own. [default: what Ollama,"
+        " llama.cpp, LM Studio or vLLM run here, once you allowed it, else own]",
         name="--with",
     ),
 ]
