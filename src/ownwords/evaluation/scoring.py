@@ -1,6 +1,6 @@
-"""Measures everything about a model and builds its scorecard.
+"""Measures a model and builds its scorecard.
 
-Figures are cached under a key of all their inputs, so a second scoring is instant, and after a
+Each figure is cached under a key of all its inputs, so a second scoring is instant, and after a
 change of the model or the posts only the affected figures are measured again.
 """
 
@@ -49,18 +49,18 @@ from ownwords.view.format import count, size
 FOLDER = "scores"  # of the cached figures, in the workspace
 
 _WORD = re.compile(r"\S+")
-# Progress is counted in bytes that a model reads; other work counts as a number of these.
+# Progress is counted in bytes that a model reads; other work is converted to such bytes.
 _TOKEN_BYTES = 10  # per token of a sample: 8 with SmolLM2, 16 with the built-in base
 _HELD_OUT_BYTES = 2.2  # per byte of a held-out post, much of which is read again as context
-_FASTER = 0.8  # of the time that reading and writing would take at the speed of training
-_PORTION = 8  # samples that are written at once; no further ones when the seconds are used up
-_READING_SHARE = 0.12  # of the seconds, at most, for the held-out posts with one model
-_PASSAGES_SHARE = 0.2  # of the seconds, at most, for what it knows by heart
+_FASTER = 0.8  # fraction of the time that reading and writing would take at the training speed
+_PORTION = 8  # samples written at once; none are added after the seconds are used up
+_READING_SHARE = 0.12  # maximum share of the seconds for the held-out posts, per model
+_PASSAGES_SHARE = 0.2  # maximum share of the seconds for the memorisation test
 _MIN_PASSAGES = 16
-_PASSAGE_BYTES = 2 * 440  # of two kinds, with their continuations
+_PASSAGE_BYTES = 2 * 440  # of one passage of each of two kinds, with its continuation
 _READ_PER_TRAINED = 2 * 3.8  # bytes read in the time in which training reads a token
-_MIN_POST_BYTES = 1_500  # of a held-out post, however slow the machine is
-_MIN_BODY = 40  # words of a held-out post whose beginning is a prompt
+_MIN_POST_BYTES = 1_500  # read of each held-out post, however slow the machine is
+_MIN_BODY = 40  # words a held-out post needs for its beginning to serve as a prompt
 
 T = TypeVar("T")
 
@@ -105,23 +105,23 @@ def _held_out_work(held_out: int) -> int:
 class ScoreConfig:
     """Sample sizes; larger ones give narrower intervals and take longer."""
 
-    # Limits of the held-out posts to score; of more, a random sample is scored.
+    # Limits on the held-out posts to score; if there are more, a random sample is scored.
     max_posts: int = 40
     max_bytes: int = 150_000
     passages: int = 128  # of each kind, tested for memorisation
-    # Samples: new texts with the first seeds, and texts that continue the beginning of a post.
+    # Samples: new texts with the first `seeds` seeds, and texts that continue a post's beginning.
     seeds: int = 12
     prompts: int = 8
     prompt_words: int = 8
     max_tokens: int = 400  # about 300 words, enough to measure style
     base_samples: int = 4  # of each kind, also written by the base
-    # Further new texts for voice and fluency, which are not shown. A fixed number, because an
-    # interval is too narrow if samples are drawn until it decides.
+    # More new texts for voice and fluency; they are not shown. The number is fixed, because drawing
+    # samples until an interval is conclusive would make it too narrow.
     more_seeds: int = 36
     seconds: float = math.inf  # for everything; on a slow machine less is measured
 
     def work(self, held_out: int, read_per_s: float, *, has_base: bool) -> int:
-        """Return the bytes to read and to write for so many held-out bytes."""
+        """Return the bytes to read and to write for `held_out` bytes of held-out posts."""
         models, base_samples = (2, 2 * self.base_samples) if has_base else (1, 0)
         # Our models have a copy guard, and write their samples with and without it.
         texts = 2 * (self.seeds + self.prompts) + self.more_seeds + base_samples
@@ -139,7 +139,7 @@ class ScoreConfig:
         return round(min(self.max_bytes, _READING_SHARE * self.seconds * read_per_s))
 
     def expected_s(self, held_out: int, trained_per_s: float, *, has_base: bool) -> float:
-        """Return about how long it takes with a model that trains at so many tokens per second."""
+        """Estimate the seconds of a scoring; the model trains at `trained_per_s` tokens/s."""
         read_per_s = _READ_PER_TRAINED * trained_per_s
         held_out = min(held_out, self.held_out_at(read_per_s))
         work = self.work(held_out, read_per_s, has_base=has_base)
@@ -162,10 +162,10 @@ def score_model(
     progress: Progress | None = None,
     device: str = "auto",
 ) -> Scorecard:
-    """Measure a model directory. Raises OwnwordsError for anything that prevents it.
+    """Measure a model directory. Raises OwnwordsError if that is impossible.
 
-    A given base is compared under the name `base_name`, with `base_adapter` merged if training
-    began with it, so that its gain does not count as the posts'. `report` is the corpus report.
+    A given base is compared under the name `base_name`. If training began with `base_adapter`, it
+    is merged, so that its gain is not attributed to the posts. `report` is the corpus report.
     Figures are cached in the workspace.
     """
     if not len(corpus.train):
@@ -189,7 +189,7 @@ def score_model(
         our_bits = run.bits_per_byte(ours)
         samples = run.samples(ours, "ours", run.prompts)
         extraction = run.extraction()
-        # Text that the guard blocks is still memorised, so it is measured without the guard.
+        # Text that the guard blocks is still memorised, so memorisation is measured without it.
         unguarded = samples
         if ours.has_guard:
             prompts = run.prompts[: len(samples)]
@@ -247,7 +247,7 @@ class _Scoring:
         limits = (config.held_out_at(self._read_per_s), config.max_posts)
         self.learned = list(corpus.train)
         self.judged = sample_posts(list(corpus.test), *limits)
-        # Validation posts only chose among models, so the samples do not depend on them.
+        # Validation posts were only used to choose a model, so samples do not depend on them.
         unseen = sample_posts([*corpus.validation, *corpus.test], *limits)
         self._training, self._held_out, self._unseen = (
             [post.text for post in kind] for kind in (self.learned, self.judged, unseen)
@@ -259,7 +259,7 @@ class _Scoring:
         new, self.more_prompts = seeds[: config.seeds], seeds[config.seeds :]
         continued = self._beginnings()[: config.prompts]
         self.prompts = [*new, *continued]
-        self._portion_s = 0.0  # of the last samples
+        self._portion_s = 0.0  # seconds that the last portion of samples took
         self._judged_bytes = sum(post.bytes for post in self.judged)
         self._work = config.work(self._judged_bytes, self._read_per_s, has_base=bool(base))
         most = config.base_samples
@@ -267,7 +267,7 @@ class _Scoring:
 
     @contextmanager
     def stage(self, progress: Progress) -> Iterator[None]:
-        """Report the progress of the whole scoring, for an estimate of the time left."""
+        """Report the progress of the whole scoring, to estimate the time left."""
         self._progress = progress
         with progress.stage("Scoring", self._work) as self._stage:
             self._stage.limit_s = self._config.seconds - self._spent_s
@@ -298,7 +298,7 @@ class _Scoring:
     ) -> tuple[str, ...]:
         """Return texts by a model, with or without its copy guard; fewer if the time is up.
 
-        At least `least` portions are written.
+        It writes at least `least` portions.
         """
         most, doing = self._config.max_tokens, f"Writing samples: {model.name}"
         texts: list[str] = []
@@ -347,7 +347,7 @@ class _Scoring:
         )
 
     def copied(self, texts: Sequence[str], name: str) -> CopiedPassage:
-        """Return the longest passage of some texts that occurs in a training post."""
+        """Return the longest passage of the texts that occurs in a training post."""
 
         def measure() -> CopiedPassage:
             passage, words, number = longest_copied(texts, self._training)
@@ -439,7 +439,7 @@ def _bits_row(name: str, how: str, score: Score, ours: Score | None = None) -> B
 
 def _model_facts(ours: ScoredModel, run: _Scoring, base: str, report: Report | None) -> ModelFacts:
     corpus, folder = run.corpus, ours.folder.resolve().parent.name.removesuffix(".ownwords")
-    # As the report counts them, so that all pages show the same figure.
+    # Use the report's word counts, so that all pages show the same figure.
     counted = {post.id: post.training_words for post in report.posts} if report else {}
     return ModelFacts(
         name=report.name if report else folder,
@@ -488,7 +488,7 @@ def _notes(run: _Scoring, trained_on: str, samples: int) -> list[str]:
 
 # --- the cache ------------------------------------------------------------------------------------
 
-# Increment when the measurement of a figure changes.
+# Increment when the way a figure is measured changes.
 _VERSION = "8"
 _MAX_FILES = 200  # about ten scorings
 

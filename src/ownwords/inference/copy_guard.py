@@ -1,22 +1,22 @@
 """The copy guard: generated text never repeats a long passage of the training texts.
 
-Two guarantees hold for every sampling method, also where the passage begins in the prompt:
+Two guarantees hold for every sampling method, even if the passage begins in the prompt:
 
 - tokens: never `longest` or more consecutive tokens of a document;
 - text: never `words` or more consecutive words of a document, regardless of ASCII case, of the
   punctuation and spaces between them, and of the tokenization.
 
-The last word of a prompt belongs to the prompt. A token that contains n words, as a few tokenizers
-have, can exceed the limit by n - 1 words. For scripts without spaces between words only the token
+The last word of a prompt belongs to the prompt. A token of n words, which a few tokenizers have,
+can exceed the limit by n - 1 words. In scripts without spaces between words only the token
 guarantee holds. Runs do not extend across documents or special tokens.
 
-Ordinary writing is not affected: none of 37 columns by one author repeats 9 words of another, and
-in 2.9 million words by a novelist 10 consecutive words recur once in 46,000. So `words` defaults to
-10, and `longest` to the number of tokens that 12 words of the indexed texts take on average.
+Ordinary writing is hardly affected: none of 37 columns by one author repeats 9 words of another
+column, and in a novelist's 2.9 million words, runs of 10 words recur once in 46,000 words. So
+`words` defaults to 10, and `longest` to the average number of tokens in 12 words of the texts.
 
 The index stores a hash of each run and the tokens that must not follow it. The texts cannot be read
-from it, but given a passage almost as long as the guard permits, the rest of its document can be
-recovered. About 2 of 10,000 lookups are false positives, each of which bans one token needlessly.
+from it, but a passage almost as long as the guard permits suffices to recover the rest of its
+document. About 2 in 10,000 lookups are false positives, each of which bans one token needlessly.
 
 Shapes: N tokens or words of a document, V vocabulary.
 """
@@ -47,15 +47,15 @@ Array = npt.NDArray[Any]
 WORDS = 10
 FORMAT = 1
 
-_MOST = 10_000  # words or tokens of a run
-_LONGER = 1.2  # factor on the average tokens of `words` words, as words differ in length
+_MOST = 10_000  # words or tokens per run
+_LONGER = 1.2  # factor on the average tokens of `words` words, because words differ in length
 # More than 20 bytes per word indicate a script without spaces; then `longest` is 24 tokens.
 _UNDIVIDED, _UNDIVIDED_LONGEST = 20, 24
 
 _DTYPES = {"U8": np.uint8, "U16": np.uint16, "U32": np.uint32, "I32": np.int32}
 _CODES = {np.dtype(dtype): code for code, dtype in _DTYPES.items()}
 _TABLE = ("offsets", "marks", "values")
-# Of the arrays of an index file.
+# The dtypes of the arrays in an index file.
 _ARRAYS = {
     **{f"{name}.offsets": (np.uint32,) for name in ("tokens", "words", "pieces", "nodes")},
     **{f"{name}.marks": (np.uint16,) for name in ("tokens", "words")},
@@ -74,19 +74,19 @@ MASK = (1 << 64) - 1
 MAX_BITS, _MARK_BITS, _VALUE_BITS = 24, 16, 24
 _IN_A_BUCKET = 8
 
-# Between words of a lower-case text: all ASCII but letters and digits, and the UTF-8 of general,
-# Latin-1 and CJK punctuation. No further byte changes a gap.
+# What separates words in a lower-case text: all ASCII except letters and digits, and general,
+# Latin-1 and CJK punctuation in UTF-8. Later bytes never change a gap.
 _GAP = re.compile(
     rb"(?:[^0-9a-z\x80-\xff]|(?:\xe2[\x80\x81]|\xe3\x80)(?:[\x80-\xbf]|(?!\Z))|\xc2[\xa0-\xbf])+"
 )
-# At the end of a text: the first bytes of what may become such punctuation.
+# Bytes at the end of a text that may be the beginning of such punctuation.
 _INCOMPLETE = re.compile(rb"(?:\xe2[\x80\x81]|\xe3\x80|[\xc2\xe2\xe3])\Z")
 _CONTINUING = bytes(range(0x80, 0xC0))  # UTF-8 continuation bytes
 
 
 @dataclass(frozen=True)
 class _About:
-    """The numbers of an index file."""
+    """The parameters of an index file."""
 
     longest: Annotated[int, Meta(ge=2, le=_MOST)]
     words: Annotated[int, Meta(ge=2, le=_MOST)]
@@ -96,14 +96,14 @@ class _About:
 
 
 class CopyGuard:
-    """An index of the tokens that must not come next, from `build` or `load`."""
+    """An index of the tokens that must not come next; see `build` and `load`."""
 
     def __init__(self, about: _About, arrays: Mapping[str, Array]) -> None:
         self.about, self.longest, self.words = about, about.longest, about.words
         self.arrays = arrays
         self.after_tokens = Table(*(arrays[f"tokens.{name}"] for name in _TABLE))
         self.after_words = Table(*(arrays[f"words.{name}"] for name in _TABLE))
-        # Reading an item of a memoryview takes a third of the time of an array's.
+        # Indexing a memoryview takes a third of the time of indexing an array.
         self.hashes: memoryview[int] = mixed_all(np.arange(about.vocabulary)).data
         self.breaks: memoryview[int] = arrays["pieces.breaks"].data
         self.offsets: memoryview[int] = arrays["pieces.offsets"].data
@@ -116,7 +116,7 @@ class CopyGuard:
     def to_bytes(self) -> bytes:
         about = np.frombuffer(json.dumps(asdict(self.about)).encode(), np.uint8)
         arrays = {**self.arrays, "about": about}
-        # Widest item size first, so that every array is aligned.
+        # The arrays with the widest items come first, so that every array is aligned.
         names = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
         header = encode_header([(n, _CODES[arrays[n].dtype], arrays[n].shape) for n in names], {})
         return b"".join([header, *(arrays[name].tobytes() for name in names)])
@@ -124,7 +124,7 @@ class CopyGuard:
     def beginning(self, node: int, is_open: bool) -> list[int]:
         """Return the ids of all tokens that could begin a word, given its longest prefix's node.
 
-        `is_open`: the previous word may continue, so only tokens with a gap before the word count.
+        `is_open`: the previous word may continue, so only tokens that begin with a gap count.
         """
         parents, offsets, ids = (
             self.arrays[name] for name in ("nodes.parents", "nodes.offsets", "nodes.ids")
@@ -138,7 +138,7 @@ class CopyGuard:
 
 
 class GuardedText:
-    """A text that a guard watches: the hashes of its last tokens and words, kept as it grows."""
+    """A growing text under a guard: holds the hashes of its last tokens and words."""
 
     def __init__(self, guard: CopyGuard) -> None:
         self._guard = guard
@@ -146,8 +146,8 @@ class GuardedText:
         self._tokens: deque[int] = deque([0] * self._run, self._run)
         self._length = self._token_key = 0
         self._leaving = pow(FACTOR, self._run, 1 << 64)  # the weight of the token that leaves
-        self._words: deque[int] = deque(maxlen=guard.words - 1)  # those before the last gap
-        self._tail = b""  # the text after it
+        self._words: deque[int] = deque(maxlen=guard.words - 1)  # words before the last gap
+        self._tail = b""  # the text after the last gap
 
     def append(self, ids: Sequence[int]) -> list[int]:
         """Add tokens to the text; return the ids that must not follow."""
@@ -312,7 +312,7 @@ def _default_longest(
 
 
 def _table(name: str, parts: Sequence[tuple[Numbers, Array]]) -> dict[str, Array]:
-    """Return the arrays of a table of hashes and continuations, without values below 0."""
+    """Return the arrays of a table of hashes and continuations; negative values are left out."""
     keys = np.concatenate([keys for keys, _ in parts] or [np.zeros(0, np.uint64)])
     values = np.concatenate([values for _, values in parts] or [np.zeros(0, np.int32)])
     table = Table.build(keys[values >= 0], values[values >= 0])
@@ -323,7 +323,7 @@ def _table(name: str, parts: Sequence[tuple[Numbers, Array]]) -> dict[str, Array
 
 
 class Table:
-    """A hash table of continuations: the first hash bits select a bucket, 16 more the entries."""
+    """A hash table of continuations: the first bits select a bucket, the next 16 the entries."""
 
     def __init__(self, offsets: Array, marks: Array, values: Array) -> None:
         self.arrays = (offsets, marks, values)
@@ -354,7 +354,7 @@ class Table:
 
     def find(self, key: int) -> list[int]:
         """Return the continuations of a key that is not mixed yet."""
-        key = key + FACTOR & MASK  # as `mixed` does: a call for each token counts here
+        key = key + FACTOR & MASK  # `mixed`, inlined: a function call per token would be slow
         key = (key ^ key >> 30) * _MIX_1 & MASK
         key = (key ^ key >> 27) * _MIX_2 & MASK
         key ^= key >> 31
@@ -374,7 +374,7 @@ class PrefixTrie:
     def __init__(self, pieces: Sequence[bytes | None]) -> None:
         groups: dict[bytes, tuple[list[int], list[int]]] = {}
         for i, piece in enumerate(pieces):
-            # A token can begin with the last byte of a punctuation mark, such as that in "it’s".
+            # A token can begin with the last byte of a punctuation mark, such as the one in "it’s".
             text = (piece or b"").lstrip(_CONTINUING)
             if words := words_of(text):
                 at_once = text == piece and not _GAP.match(text.lower())
@@ -393,7 +393,7 @@ class PrefixTrie:
         return -1
 
     def arrays(self) -> dict[str, Array]:
-        """Return arrays of each node's parent and two id lists: with and without a gap before."""
+        """Return arrays: each node's parent, and its token ids with and without a leading gap."""
         return {
             "nodes.parents": np.array(self._parents, np.int32),
             "nodes.offsets": offsets_of([len(ids) for ids in self._lists]),

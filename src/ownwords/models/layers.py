@@ -1,7 +1,7 @@
 """Layers shared by the model families: RMSNorm, RoPE, attention, gated MLP, embedding, LoRA.
 
-Shapes: B batch, T tokens of this call, S keys they may attend to, C width, H heads, K key/value
-heads, D dimensions of a head, F hidden width of the MLP, V vocabulary; R rank of an adapter, I
+Shapes: B batch, T tokens in this call, S keys they may attend to, C width, H heads, K key/value
+heads, D dimensions per head, F hidden width of the MLP, V vocabulary; R rank of an adapter, I
 inputs, O outputs.
 """
 
@@ -25,7 +25,7 @@ varlen_attn: Any  # attention within packed documents without a mask, on CUDA
 try:
     from torch.nn.attention.varlen import varlen_attn
 
-    # It lacks some of these in older versions of PyTorch.
+    # Older versions of PyTorch lack some of these parameters.
     HAS_VARLEN = {"enable_gqa", "scale", "window_size"} <= inspect.signature(
         varlen_attn
     ).parameters.keys()
@@ -37,7 +37,7 @@ class RotaryEmbedding:
     """RoPE with one base; not an nn.Module, because casting a model must not round frequencies."""
 
     def __init__(self, head_dim: int, base: float, scaling: RopeScaling | None = None) -> None:
-        # float32 in this order of operations, as in other implementations: at position 100,000 the
+        # The same order of operations in float32 as other implementations: at position 100,000 the
         # last bit of a frequency changes the angle by a hundredth of a radian.
         steps = torch.arange(0, head_dim, 2, dtype=torch.float32, device="cpu") / head_dim
         self.frequencies: Tensor = scale_frequencies(1.0 / (base**steps), scaling)
@@ -52,7 +52,7 @@ class RotaryEmbedding:
 
 
 class _Rotation(torch.autograd.Function):
-    """Three kernels forward and three backward, where autograd would launch twelve."""
+    """Launches three kernels forward and three backward, where autograd would launch twelve."""
 
     @staticmethod
     def forward(ctx: Any, x_BHTD: Tensor, cos: Tensor, sin: Tensor) -> Tensor:  # noqa: ANN401
@@ -125,7 +125,7 @@ class Embedding(nn.Embedding):
     """A table of token or position vectors."""
 
     def reset_parameters(self) -> None:
-        """Do nothing: on "meta", PyTorch's version imports its compiler (seconds, 70 MB)."""
+        """Do nothing: on "meta", PyTorch's version would import its compiler (seconds, 70 MB)."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class AttentionMask:
     causal: bool = False  # each token attends to itself and all tokens before it
     view: KVCacheView | None = None  # the KV cache, if there is one
     first_BT: Tensor | None = None  # each token attends from this index up to itself
-    # The same for `varlen_attn`: where each document begins in all rows end to end, and the window.
+    # The same for `varlen_attn`: the start of each document in the concatenated rows, the window.
     borders: Tensor | None = None
     window: int | None = None
 
@@ -179,7 +179,7 @@ def attend(
         )
         return out.view(B, T, H * D)
     dense, shared = mask.as_dense, H // K
-    if T == 1:  # the query heads of a key head take the place of its tokens
+    if T == 1:  # the query heads that share a key head take the token dimension
         query_BHTD = query_BHTD.reshape(B, K, shared, D)
     elif shared > 1 and (dense is not None or query_BHTD.device.type == "cpu"):
         # Only flash attention on a GPU shares keys among heads, and it takes no dense mask.
@@ -200,7 +200,7 @@ def attend(
 
 
 def supports_varlen(ids_BT: Tensor) -> bool:
-    """Whether attention within documents needs no mask on the device of these tokens."""
+    """Whether the device of these tokens has attention within documents without a mask."""
     return HAS_VARLEN and ids_BT.device.type == "cuda"
 
 
@@ -318,7 +318,7 @@ class LoraLinear(nn.Module):
         device = base.weight.device
         self.base, self.scale, self.dropout = base, scale, dropout
         self.merged = False
-        # The product of this layer and those that are joined with it, made by `join_adapters`.
+        # The product that `join_adapters` makes of this layer and those joined with it.
         self.joined: JoinedLora | None = None
         source = torch.Generator().manual_seed(seed)
         bound = 1 / math.sqrt(inputs)
@@ -353,9 +353,9 @@ class LoraLinear(nn.Module):
 
 @dataclass(frozen=True)
 class JoinedLora:
-    """Layers with adapters as one product of a block, for one forward and backward pass.
+    """A block's layers with adapters as one matrix product, for one forward and backward pass.
 
-    `down_RI` and `up_OR` have the gradient; ranks are added up, and `up_OR` includes the scale.
+    `down_RI` and `up_OR` get the gradient; R is the sum of the ranks, `up_OR` includes the scale.
     """
 
     weight_OI: Tensor  # with the adapters added
@@ -372,10 +372,10 @@ class JoinedLora:
 
 
 class _LoraProduct(torch.autograd.Function):
-    """A product with the summed weight, whose gradient goes to the adapter's two matrices.
+    """A product with the summed weight; the gradient goes to the adapter's two matrices.
 
-    Their gradients need either that of the weight, or x and dy multiplied by the adapter: whichever
-    multiplies less (RunLoRA, arXiv 2312.03415).
+    It is computed from the gradient of the summed weight, or from x and dy multiplied by the
+    adapter, whichever takes fewer multiplications (RunLoRA, arXiv 2312.03415).
     """
 
     @staticmethod
@@ -405,11 +405,11 @@ class _LoraProduct(torch.autograd.Function):
 
 
 def join_adapters(groups: Sequence[Sequence[Sequence[LoraLinear]]], dtype: torch.dtype) -> None:
-    """Let the layers of each product compute as one, with their adapters added to their weights.
+    """Join the layers of each product into one, with their adapters added to their weights.
 
-    A group has the layers of one product (queries, keys and values, or gate and up) of each block.
-    All blocks of a group are computed together, in a few kernels per step instead of nine per
-    layer. The sum is rounded to `dtype` once.
+    A group holds the layers of one product (queries, keys and values, or gate and up) in each
+    block. The sums of all blocks are computed together, in a few kernels per step instead of nine
+    per layer, and rounded to `dtype` once.
     """
     for group in groups:
         layers = [layer for product in group for layer in product]
@@ -418,7 +418,7 @@ def join_adapters(groups: Sequence[Sequence[Sequence[LoraLinear]]], dtype: torch
         down_LRI = torch.cat([layer.down for layer in layers]).view(blocks, parts * rank, -1)
         for same in zip(*group, strict=True):  # the layers of one name
             up_LOR = torch.cat([each.up for each in same]).view(blocks, -1, rank)
-            # Its outputs depend on its own ranks.
+            # A layer's outputs depend only on its own ranks.
             ups.append(F.pad(up_LOR, (first, (parts - 1) * rank - first)))
             first += rank
         up_LOR = torch.cat(ups, dim=1) if parts > 1 else ups[0]

@@ -63,19 +63,19 @@ class TrainJob:
     validation: TokenDataset | None = None
     world: World = SINGLE_PROCESS
     progress: Progress = field(default_factory=Progress)
-    # Called at every evaluation: a text that the model writes; "" for none.
+    # Called at every evaluation; returns a text written by the model, or "".
     sample: Callable[[CausalLM], str] | None = None
-    # The run ends after this time, without interruptions, or after `train.max_steps`;
+    # The run ends after this time, not counting interruptions, or after `train.max_steps`;
     # None: after `train.steps`.
     seconds: float | None = None
 
 
 @dataclass(frozen=True)
 class TrainOutcome:
-    """The outcome of a training; `stopped` is "done" at the end of the schedule, else why before.
+    """The outcome of a training run.
 
-    "early" is early stopping. The model has the weights of `best_step`; without held-out text these
-    are the last ones.
+    `stopped` is "done" at the end of the schedule, "early" after early stopping. The model has the
+    weights of `best_step`; without held-out text this is the last step.
     """
 
     steps: int = 0
@@ -84,7 +84,7 @@ class TrainOutcome:
     bits_per_byte: float | None = None  # of the best weights, on the held-out text
     evaluations: tuple[Evaluation, ...] = ()
     tokens: int = 0
-    seconds: float = 0.0  # including evaluations, without interruptions
+    seconds: float = 0.0  # including evaluations, not counting interruptions
     rollbacks: int = 0
     micro_batch_size: int = 0  # at the end
     # The upper quartile of this process's speeds, corrected for other processes on the machine.
@@ -94,7 +94,7 @@ class TrainOutcome:
 class InterruptHandler:
     """Sets `wanted` at the first SIGINT or SIGTERM in its block; the second interrupts the block.
 
-    Outside the main thread it does nothing, because Python handles no signals there.
+    Outside the main thread it does nothing, because Python handles signals only in the main thread.
     """
 
     def __init__(self) -> None:
@@ -134,7 +134,7 @@ class InterruptHandler:
 def train(job: TrainJob) -> TrainOutcome:
     """Train from the newest checkpoint, if there is one; `job.model` then has the best weights.
 
-    SIGINT and SIGTERM end the run after the current step with `TrainingInterrupted`; it is saved.
+    SIGINT and SIGTERM save the run after the current step and raise `TrainingInterrupted`.
     Raises OwnwordsError if the run is locked by another process, or the disk is full; TrainingError
     if training cannot continue. Earlier checkpoints always stay intact.
     """
@@ -155,12 +155,12 @@ class _Due(NamedTuple):
     stop: bool  # a signal has arrived
     save: bool
     evaluate: bool
-    pause: bool  # any of these, or the run is over
+    pause: bool  # any of the above, or the run is over
 
 
 class _TrainingLoop:
     def __init__(self, job: TrainJob, progress: Progress, signals: InterruptHandler) -> None:
-        self.counted_at = time.monotonic()  # until when the time is counted in `record.elapsed`
+        self.counted_at = time.monotonic()  # `record.elapsed` counts the time until then
         self.job, self.progress, self.signals = job, progress, signals
         self.loop, self.model = job.settings.train, job.model
         self.device, self.world = job.device, job.world
@@ -195,7 +195,7 @@ class _TrainingLoop:
         return self.record.total_steps(self.loop.steps)
 
     def run(self) -> TrainOutcome:
-        """Train to the end; if the loss diverges or the memory is full, from a checkpoint on."""
+        """Train to the end; go back to a checkpoint if the loss diverges or the memory is full."""
         self.state.begin()
         is_new = not self.record.stopped
         left = self.steps - self.record.step
@@ -215,7 +215,7 @@ class _TrainingLoop:
                         if not self.device.is_out_of_memory(error):
                             raise
                         recover = self.halve_micro_batch
-                # Outside the except block the error is freed, and the tensors in its frames.
+                # Outside the except block the error is freed, with the tensors in its frames.
                 if recover:
                     recover()
         if is_new:
@@ -274,7 +274,7 @@ class _TrainingLoop:
             raise self.interrupted()
 
     def evaluate(self, due: _Due) -> None:
-        """Evaluate the weights if that is due, and decide whether the run ends early."""
+        """Evaluate the weights if due, and decide whether the run ends early."""
         if not due.evaluate:
             return
         record = self.record
@@ -304,7 +304,7 @@ class _TrainingLoop:
         """Take a step, and queue its loss and gradient norm for the log."""
         record, optim = self.record, self.job.settings.optim
         torch.manual_seed(step_seed(self.loop.seed, record.step, self.world.rank))
-        # A tensor in the memory of the host: no device is waited for.
+        # The tensor is in host memory, so this does not wait for the device.
         tokens = max(1, int(self.world.sum(torch.tensor(batch.tokens))))
         scale = lr_scale(record.step, self.loop.steps, record.progress, self.job.settings.schedule)
         self.optimizer.schedule(scale, record.step)
@@ -320,8 +320,8 @@ class _TrainingLoop:
     def compute(self, batch: Batch, share: float | Tensor) -> Tensor:
         """Compute the gradient of the summed loss times `share`, and update the weights.
 
-        Returns the summed loss and the norm of the gradient, [2]. On CUDA all of it is captured, so
-        nothing here may wait for the device.
+        Returns the summed loss and the norm of the gradient, [2]. On CUDA the whole step is
+        captured, so nothing here may wait for the device.
         """
         self.optimizer.zero_grad()
         loss_sum = torch.zeros((), device=self.device.torch_device)
@@ -362,14 +362,14 @@ class _TrainingLoop:
     # --- time ------------------------------------------------------------------------------------
 
     def elapsed(self) -> float:
-        """The share of the run's time that is used."""
+        """The share of the run's time that has been used."""
         if not self.job.seconds:
             return 0.0
         since, self.counted_at = self.counted_at, time.monotonic()
         return self.record.elapsed + (self.counted_at - since) / self.job.seconds
 
     def report_time(self) -> None:
-        """Tell the stage how many steps are left, and the seconds if the time ends the run."""
+        """Report to the stage the steps left, and in a timed run the seconds left."""
         record, stage = self.record, self.stage
         stage.total = stage.done + self.steps - record.step
         stage.remaining_s = None
@@ -401,7 +401,10 @@ class _TrainingLoop:
         )
 
     def halve_micro_batch(self) -> None:
-        """Go back to the newest checkpoint with half the rows at once; TrainingError with one."""
+        """Go back to the newest checkpoint and compute half as many rows at once.
+
+        TrainingError if it was already a single row.
+        """
         self.optimizer.zero_grad()
         self.graphs = self.new_graphs()
         self.device.release_memory()

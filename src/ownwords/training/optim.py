@@ -3,7 +3,7 @@
 Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon) updates the matrices inside the
 blocks, AdamW (Loshchilov & Hutter 2019, arXiv 1711.05101) everything else; or AdamW updates
 everything. Muon stacks matrices by shape, because launching an operation on a small matrix costs
-more than computing it; on a CPU one call of the C++ library does a step, one thread per matrix.
+more than computing it; on a CPU, one call of the C++ library makes a step, one thread per matrix.
 
 Shapes: N matrices, R rows, C columns, S the smaller of the two.
 """
@@ -22,7 +22,7 @@ from ownwords.models.untrusted_files import preview
 from ownwords.native.bindings import interface
 from ownwords.training.settings import OptimConfig, ScheduleConfig
 
-# A quintic that takes every singular value in (0, 1] to about [0.7, 1.2] in five steps.
+# A quintic that brings most singular values in (0, 1] to about [0.7, 1.2] in five steps.
 A, B, C = 3.4445, -4.7750, 2.0315
 NEWTON_SCHULZ_STEPS = 5
 EPS = 1e-7
@@ -36,9 +36,9 @@ def lr_scale(step: int, steps: int, progress: float, config: ScheduleConfig) -> 
     Linear warmup, constant, linear decay (WSD, Hägele et al. 2024, arXiv 2405.18392): runs of
     different lengths can share the constant part, and the loss falls most during the decay.
 
-    The warmup takes a fraction of the planned `steps`: in a timed run a slow first step, which
+    The warmup takes a fraction of the planned `steps`: in a timed run the slow first step, which
     compiles, would otherwise use it up. The decay follows `progress`, the share of the run before
-    this step. It would be zero after the last step, and is zero in none.
+    this step; the rate would reach zero only after the last step.
     """
     warmup, decay = config.warmup_fraction * steps, config.decay_fraction
     rising = (step + 1) / warmup if step + 1 < warmup else 1.0
@@ -50,14 +50,15 @@ def lr_scale(step: int, steps: int, progress: float, config: ScheduleConfig) -> 
 class Optimizer:
     """The optimizer of a model's trainable parameters, with their master weights.
 
-    Make it after the model is on its device. It keeps float32 copies, the master weights, of
-    parameters that are narrower. A step whose gradients are not finite changes nothing.
+    Create it after the model is on its device. It keeps float32 copies, the master weights, of
+    narrower parameters. A step whose gradients are not finite changes nothing.
     `gradient_norm` is that of the last step, before clipping, on the device.
 
     `exact`: the float32 weights that the narrow parameters were rounded from. They become the
     master weights without a copy, which would need more memory than training does.
-    `start_token`: the token that only begins texts. Its embedding learns `start_lr_scale` times as
-    fast: a soft prompt of one token (Lester et al. 2021, arXiv 2104.08691).
+    `start_token`: the token that begins texts and occurs nowhere else. Its learning rate is
+    multiplied by `start_lr_scale`: a soft prompt of one token (Lester et al. 2021, arXiv
+    2104.08691).
     """
 
     def __init__(
@@ -90,8 +91,8 @@ class Optimizer:
             names = [name for name, each in self._parameters.items() if each is table]
             self._start = (names[0], start_token) if names else None
         self.gradient_norm = torch.zeros((), dtype=torch.float32, device=device)
-        # Of the next step: the share of the peak learning rates, and Muon's momentum. In tensors,
-        # so that a captured step reads them, unless each step waits anyway.
+        # The next step's share of the peak learning rates, and Muon's momentum: tensors, so that a
+        # captured step reads the current values.
         self._scale, self._momentum = (torch.zeros((), device=device) for _ in range(2))
         self._now: tuple[float | Tensor, float | Tensor] = 0.0, 0.0
         matrices = _matrices(model) if config.kind == "muon" else set()
@@ -275,7 +276,7 @@ def _decays(model: nn.Module, config: OptimConfig) -> dict[str, float]:
 
 
 def _precision(config: OptimConfig, device: torch.device) -> torch.dtype:
-    """The dtype of Newton-Schulz: the faster one, if none is set."""
+    """The dtype of Newton-Schulz iterations: the faster one, if none is set."""
     if config.newton_schulz_dtype != "auto":
         return torch.float32 if config.newton_schulz_dtype == "float32" else torch.bfloat16
     if device.type == "cpu":
@@ -289,7 +290,7 @@ def _precision(config: OptimConfig, device: torch.device) -> torch.dtype:
 class GradClip:
     """The factor that clips all gradients of a step, and whether the step is skipped.
 
-    `ok` is a tensor: 1, or 0 if the step must change nothing; None if it is known to be 1.
+    `ok` is a tensor: 1, or 0 if the step must not change anything; None if it is known to be 1.
     """
 
     factor: float | Tensor
@@ -309,10 +310,10 @@ class GradClip:
 
 
 def newton_schulz(x_NRC: Tensor, steps: int) -> Tensor:
-    """Newton-Schulz iteration: brings the singular values of matrices of norm <= 1 near to 1.
+    """Newton-Schulz iteration: brings the singular values of matrices of norm <= 1 close to 1.
 
-    Each step X becomes (A + B XX' + C (XX')^2) X. For tall matrices X'X is smaller and multiplies
-    from the right, so nothing is transposed.
+    Each step replaces X by (A + B XX' + C (XX')^2) X. For tall matrices X'X is smaller and
+    multiplies from the right, so nothing is transposed.
     """
     is_tall = x_NRC.shape[1] > x_NRC.shape[2]
     ratio = max(x_NRC.shape[1:]) / max(1, min(x_NRC.shape[1:]))
@@ -327,10 +328,10 @@ def newton_schulz(x_NRC: Tensor, steps: int) -> Tensor:
 
 
 def _newton_schulz_rectangular(x_NRC: Tensor, steps: int) -> Tensor:
-    """The same iteration with two products on the long side in total, not two per step.
+    """The same iteration with two products along the long side in total, instead of two per step.
 
-    Each step multiplies by a polynomial in XX', and these commute, so it is enough to update XX'
-    and the product of the polynomials. In bfloat16 the rounding errors would grow too much.
+    Each step multiplies by a polynomial in XX'. The polynomials commute, so it is enough to update
+    XX' and their product. In bfloat16 the rounding errors would grow too much.
     """
     gram_NSS = _gram(x_NRC)
     product_NSS: Tensor | None = None
@@ -442,9 +443,9 @@ class Muon:
         momentum: float | Tensor,
         clip: GradClip,
     ) -> Tensor:
-        """Update the momenta from the gradients, in place of which come orthogonalized updates."""
+        """Update the momenta; replace the gradients in place by the orthogonalized updates."""
         clip.apply(update_NRC, stack.momentum_NRC)
-        # If the step is skipped, both are the momentum, which stays exactly as it is.
+        # In a skipped step both operands are the momentum, so it stays exactly as it is.
         stack.momentum_NRC.lerp_(update_NRC, 1 - momentum)
         update_NRC.lerp_(stack.momentum_NRC, momentum)
         norm_N11 = torch.linalg.vector_norm(update_NRC, dim=(1, 2), keepdim=True)

@@ -27,15 +27,15 @@ constants = PLAN_CONSTANTS
 T = TypeVar("T", int, float, bool, str)
 
 _SPECIAL = 5  # special tokens in each vocabulary trained here
-_MIN_SIZE, _SIZE_STEP, _SIZES = 60_000, 1.5, 32  # the model sizes to try, up to 17 billion
-_MAX_PARAMETERS_PER_TOKEN = 0.5  # of the tokens read
+_MIN_SIZE, _SIZE_STEP, _SIZES = 60_000, 1.5, 32  # model sizes to try, up to 17 billion
+_MAX_PARAMETERS_PER_TOKEN = 0.5  # per token read
 
 Origin = Literal["plan", "measured", "setting"]
 
 
 @dataclass(frozen=True)
 class BaseModelInfo:
-    """The base model of a fine-tuning; its learning rates are None if they are unknown."""
+    """The base model of a fine-tuning run; unknown learning rates are None."""
 
     shape: ModelConfig
     parameters: int
@@ -44,7 +44,7 @@ class BaseModelInfo:
     muon_lr: float | None = None
     learning_rate: float | None = None
     lora: bool | None = None  # None: the plan chooses between a LoRA and all weights
-    bf16: bool = False  # a LoRA is trained beside weights in bfloat16, by the compiled block
+    bf16: bool = False  # the frozen weights under a LoRA stay in bfloat16, in the compiled block
 
     @property
     def is_lora(self) -> bool:
@@ -63,11 +63,11 @@ class PlanInputs:
     speeds: DeviceSpeeds
     memory_bytes: int  # available
     validation_bytes: int = 0
-    own_share: float = 1.0  # fraction of the words found that are the author's own
+    own_share: float = 1.0  # fraction of the words in the archive that are the author's own
     tokens: int | None = None  # of the training texts; None: not counted yet
-    vocabulary: int | None = None  # of the tokenizer; None: there is none yet
-    spent_s: float = 0.0  # before the plan is made
-    replay_bytes: int = 0  # of text of the base
+    vocabulary: int | None = None  # of the tokenizer; None: not trained yet
+    spent_s: float = 0.0  # seconds used before the plan is made
+    replay_bytes: int = 0  # of the base's replay text
     base: BaseModelInfo | None = None
     processes: int = 1  # training together
 
@@ -95,7 +95,7 @@ class Forecast:
     memory_bytes: int
     tokens_per_s: float
     held_out_bytes: int  # bytes read at each evaluation
-    evaluation_s: float = 0.0  # seconds for that
+    evaluation_s: float = 0.0  # seconds per evaluation
 
     def epochs_of(self, tokens: int) -> float:
         return tokens / max(self.tokens, 1) * self.epochs
@@ -120,7 +120,7 @@ class Plan:
 
     @cached_property
     def recipe(self) -> Recipe:
-        """All settings of the run: the planned ones, and the defaults of the others."""
+        """All settings of the run: the planned ones, and defaults for the rest."""
         return resolve(Recipe, flags={each.key: each.value for each in self.reasons}).settings
 
     def to_toml(self) -> str:
@@ -157,23 +157,23 @@ def _table(part: PlannedValue | Forecast) -> str:
 def make_plan(facts: PlanInputs, seconds: float, fixed: Mapping[str, Any]) -> Plan:
     """Plan every setting of a run that takes `seconds` from its start to the saved model.
 
-    `fixed` are the settings of the user by key, as `resolve` has validated them. The run takes
-    longer if fewer steps would teach nothing. CorpusError if there is too little text to learn
-    from, ConfigError if there is too little memory; each says how much is needed. OwnwordsError if
-    a setting would have no effect.
+    `fixed` holds the user's settings by key, validated by `resolve`. The run takes longer than
+    `seconds` if too few steps fit into them to learn anything. CorpusError if there is too little
+    text to learn from, ConfigError if there is too little memory; each says how much is needed.
+    OwnwordsError if a setting would have no effect.
     """
     return _Planner(facts, seconds, fixed).plan()
 
 
 @dataclass(frozen=True)
 class SizedRun:
-    """How long a model of one shape is trained, and the expected loss."""
+    """The length of a training run for one model shape, and the expected loss."""
 
     shape: ModelConfig
     size: int
     rows: int
-    steps: int  # in the time
-    max_steps: int  # after which the text is only memorised
+    steps: int  # that fit into the time
+    max_steps: int  # more would only memorise the text
     step_s: float
     tokens: int
     precision: Precision
@@ -194,7 +194,7 @@ class _Planner:
     def choose(
         self, key: str, value: T, reason: str, source: str = LOG, origin: Origin = "plan"
     ) -> T:
-        """Record a number with its reason, or the user's own instead; returns the one recorded."""
+        """Record a number with its reason, or the user's instead; return the recorded number."""
         if key in self.fixed:
             value = self.fixed[key]
             reason, source, origin = "as you set it", "setting", "setting"
@@ -206,7 +206,7 @@ class _Planner:
         run = self.size_of_base(self.facts.base) if self.facts.base else self.choose_size()
         least = round(min(constants.least_steps, run.max_steps))
         if run.steps < least and not self.steps_are_fixed:
-            # The machine may be busy only now: after the wait for its speed nothing is refused.
+            # The machine may be slow only for the moment, so extend the run instead of refusing it.
             self.train_s = least * run.step_s / (1 - self.eval_share)
             run = replace(run, steps=least, tokens=least * run.rows * self.context)
         self.choose_steps(run)
@@ -225,7 +225,7 @@ class _Planner:
     # --- the text -------------------------------------------------------------------------------
 
     def choose_inputs(self) -> None:
-        """Choose what the text and the base decide: vocabulary, rank, context, replay."""
+        """Choose what depends on the text and the base: vocabulary, rank, context, replay."""
         self.check()
         self.choose_vocabulary()
         self.rank = self.choose_rank()
@@ -294,7 +294,7 @@ class _Planner:
         return wanted
 
     def choose_context(self) -> int:
-        """The tokens of a row, at most the context of the model."""
+        """The number of tokens per row, at most the model's context."""
         wanted, why = self.wanted_context()
         while wanted > 16 and wanted * 8 > self.tokens:
             wanted //= 2
@@ -343,7 +343,7 @@ class _Planner:
         return self.sized_run(base.shape, base.parameters)
 
     def check_memory(self, shape: ModelConfig, parameters: int) -> None:
-        """Raise ConfigError if the memory is too small to train with one row at once."""
+        """Raise ConfigError if there is too little memory to train with one row at a time."""
         needed = self.training_bytes(shape, parameters, 1)
         if needed <= self.memory_budget:
             return
@@ -425,11 +425,11 @@ class _Planner:
             bits = base.bits_per_byte or constants.bits_per_byte(
                 parameters, 20 * parameters, 20 * parameters
             )
-            # What has not been read yet has not helped yet.
+            # Only the text that is read improves the loss.
             own = steps * rows * self.context * (1 - self.replay) * self.bytes_per_token
             bits *= constants.tuned_share(min(self.facts.text_bytes, own))
         else:
-            # The size in the scaling law is that of the blocks, without embedding and head.
+            # The scaling law counts the parameters of the blocks, without embedding and head.
             blocks = parameters - shape.vocabulary * shape.width * (1 if shape.tied else 2)
             bits = constants.bits_per_byte(
                 blocks, read * self.bytes_per_token, self.facts.text_bytes
@@ -438,9 +438,9 @@ class _Planner:
         return SizedRun(shape, parameters, rows, steps, most, step_s, int(read), precision, bits)
 
     def rows_for(self, read: float) -> int:
-        """The batch size in rows of a run that reads `read` tokens."""
+        """The batch size, in rows, for a run that reads `read` tokens."""
         batch = constants.lora_batch if self.rank else constants.batch_tokens(read)
-        # Many small steps learn more than few large ones.
+        # Many small steps learn more than a few large ones.
         least = constants.lora_steps if self.rank else constants.steps_least
         while batch / 2 >= constants.batch_min and read / batch < least:
             batch /= 2
@@ -541,7 +541,7 @@ class _Planner:
         self.choose_schedule(warmup, 1 - warmup, "a base needs no constant phase")
 
     def choose_schedule(self, warmup: float, decay: float, why: str) -> None:
-        """Choose the fractions, of which the planned one gives way to the user's."""
+        """Choose the warmup and decay fractions; a planned one shrinks to fit the user's."""
         warmup = min(warmup, 1 - self.fixed.get("schedule.decay_fraction", 0.0))
         warmup = self.choose("schedule.warmup_fraction", warmup, "a short warmup is enough")
         self.choose("schedule.decay_fraction", min(decay, 1 - warmup), why)
@@ -683,13 +683,13 @@ class _Planner:
 
 
 def rounded(value: float) -> float:
-    """Round to three significant figures, as a person would."""
+    """Round to three significant figures."""
     return float(f"{value:.3g}")
 
 
 @lru_cache(maxsize=4096)
 def shape_of(budget: int, vocabulary: int, context: int) -> Qwen3Config | None:
-    """The shape with that many parameters; None if the vocabulary alone needs more."""
+    """The shape with about `budget` parameters; None if the vocabulary alone needs more."""
     try:
         return config_for_budget(budget, vocabulary, context)
     except ConfigError:
@@ -710,7 +710,7 @@ def compare_forecast(
 ) -> tuple[str, ...]:
     """Compare the forecast with the outcome, in one sentence per figure.
 
-    `bits` per byte are None if no text was held out.
+    `bits` (per byte) is None if no text was held out.
     """
     sentences = []
     low, high = expected.bits_low, expected.bits_high

@@ -57,9 +57,9 @@ from ownwords.training.trained_model import TrainedModel
 
 _PLAN = "plan.toml"  # of a run
 _SAMPLE_BYTES = 160
-_SUSPICIOUS = 1.5  # times as slow as this processor is known to be
+_SUSPICIOUS = 1.5  # a step this many times slower than usual for the processor is timed again
 _SAMPLE_TIME_SHARE = 0.01  # of the training time, at most, for samples
-# Larger texts get no copy guard: it takes twice their memory, thirty times that while built.
+# Larger texts get no copy guard, which takes twice their memory, and 30 times as much to build.
 _MAX_GUARDED_BYTES = 32 << 20
 
 Shape = Callable[[Recipe], ModelConfig]
@@ -67,7 +67,7 @@ Shape = Callable[[Recipe], ModelConfig]
 
 @dataclass(frozen=True)
 class TrainRequest:
-    """Where and how long to train, and the user's settings."""
+    """What a training run is asked to do: where, for how long, with which settings."""
 
     workspace: Path
     seconds: float  # from `began` to the saved model
@@ -75,10 +75,10 @@ class TrainRequest:
     progress: Progress = field(default_factory=Progress)
     device: str | None = None
     world: World = SINGLE_PROCESS  # the processes that train together
-    own_share: float = 1.0  # fraction of the words found that are the author's own
+    own_share: float = 1.0  # fraction of the words in the archive that are the author's own
     corpus: str = ""  # key of the archive's texts
-    out: Path | None = None  # the model's folder; `model` in the workspace unless given
-    base_title: str = ""  # the base's display name, for the card; its folder's name unless given
+    out: Path | None = None  # the model's folder; default: `model` in the workspace
+    base_title: str = ""  # the base's display name, for the card; default: its folder's name
     began: float | None = None  # time.perf_counter() at which the user began to wait
 
     @property
@@ -88,18 +88,18 @@ class TrainRequest:
 
 @dataclass(frozen=True)
 class PlannedTraining:
-    """A training with its plan and its run; `train` starts or resumes it."""
+    """A planned training run; `train` starts or resumes it."""
 
     plan: Plan
     run: Run
     train: Callable[[], TrainedModel]
-    spent_s: float = 0.0  # up to the plan, of the seconds that it expects
+    spent_s: float = 0.0  # seconds used until the plan was made; the forecast includes them
 
 
 def plan_pretraining(
     texts: Iterable[TrainingText], held_out: Iterable[TrainingText], request: TrainRequest
 ) -> PlannedTraining:
-    """Plan to train a model from scratch on these texts; OwnwordsError if it is not possible."""
+    """Plan to train a model from scratch on these texts; OwnwordsError if that is impossible."""
     session = TrainingSession(request, texts, held_out)
     rough = session.rough_plan()
     vocab_size = rough.recipe.model.vocab_size
@@ -133,11 +133,11 @@ def plan_finetuning(
 ) -> PlannedTraining:
     """Plan to fine-tune the model of a directory on these texts: all weights, or a LoRA.
 
-    The plan chooses which, unless `by_lora` does.
-    Text that the base comes with is mixed in, so that it forgets less; a LoRA forgets little, and
-    learns `pairs` beside the texts. `adapter` is merged into its base before.
-    The saved weights are a mix of the base's and the trained ones, the one that scores best on the
-    held-out texts. A LoRA is saved merged, and beside it by itself, with `adapter`.
+    The plan chooses which, unless `by_lora` does. The base's replay text is mixed in, so that the
+    model forgets less; a LoRA forgets little, so it learns `pairs` (notes and the text written from
+    them) instead. `adapter` is merged into the base before training. The saved weights interpolate
+    between the base's and the trained ones, at the point that scores best on the held-out texts. A
+    LoRA is saved both merged and as a separate file, together with `adapter`.
     """
     if base.resolve() == request.folder.resolve():
         raise ConfigError(
@@ -205,7 +205,7 @@ def plan_finetuning(
                 "base_name": base.name,
                 "base_is_trimmed": "trimmed" in loaded.provenance,
                 "base_adapter": notes,
-                # A base with the adapter for notes can, whatever has been learned since.
+                # A base with the notes adapter can write from notes, whatever it learned since.
                 "writes_from_notes": bool(notes)
                 or (session.has_notes and recipe.data.replay > 0 and share > 0),
             },
@@ -217,7 +217,7 @@ def plan_finetuning(
 def _base_info(
     loaded: bundle.Bundle, model: CausalLM, by_lora: bool | None, precision: object
 ) -> BaseModelInfo:
-    """Return what the plan needs to know about a base, with the rates in its provenance."""
+    """Return what the plan needs to know about a base; learning rates are in its provenance."""
     size = sum(parameter.numel() for parameter in model.parameters())
     # Frozen bfloat16 weights need no float32 copy; the compiled block widens them if need be.
     bf16 = precision in (None, "autocast") and fused.keeps_bf16(next(model.parameters()))
@@ -225,7 +225,7 @@ def _base_info(
     optim = recipe.get("optim") if isinstance(recipe, dict) else None
     if not isinstance(optim, dict) or optim.get("kind") not in ("muon", "adamw"):
         return BaseModelInfo(model.config, size, lora=by_lora, bf16=bf16)
-    # A base that continued another one's training counts the rate of that: the last may be low.
+    # If the base was itself fine-tuned, the rate of its own base counts too: the last may be low.
     start = loaded.provenance.get("start")
     muon_rates = [optim.get("muon_lr"), isinstance(start, dict) and start.get("muon_lr")]
     known = [rate for rate in map(_learning_rate, muon_rates) if rate]
@@ -258,7 +258,7 @@ class TrainingSession:
         self.request, self.world = request, request.world
         start = time.perf_counter() - PLAN_CONSTANTS.start_s
         self.began = start if request.began is None else request.began
-        self.spent_s = 0.0  # up to the plan; the user may then think about it
+        self.spent_s = 0.0  # seconds until the plan was made; the user may then take time to decide
         self.texts, self.held_out_texts = TextCollection.read(texts), TextCollection.read(held_out)
         self.tokens = request.workspace / "tokens"
         self.device = choose(request.device, request.progress.note)
@@ -268,7 +268,7 @@ class TrainingSession:
             name = f"{self.device.torch_device.type}:{self.world.local_rank}"
             self.device = replace(self.device, torch_device=torch.device(name))
         self.progress = request.progress if self.world.is_first else Progress()
-        # What is known for the plan; memory is read before anything is loaded.
+        # The inputs of the plan; available memory is read before anything is loaded.
         self.facts = PlanInputs(
             self.texts.bytes,
             len(self.texts),
@@ -294,9 +294,9 @@ class TrainingSession:
         origin: str,
         pairs: Iterable[TrainingText] = (),
     ) -> None:
-        """Encode the texts, and open the run of them, the time and the settings.
+        """Encode the texts, and open the run for these texts, time and settings.
 
-        A run that was interrupted is reused.
+        An interrupted run is resumed.
         """
         self.tokenizer, self._base_adds_start = tokenizer, tokenizer.adds_start
         # Documents begin with the start token, so prompts of the tuned model do too.
@@ -305,7 +305,7 @@ class TrainingSession:
         with self.world.in_rank_order():
             self.dataset = self._encode(self.texts)
             if pairs:
-                # Fewer tokens than the texts have may be too few for a row, and teach little.
+                # Fewer tokens than the texts have might not fill a row, and would teach little.
                 notes = self._encode(pairs)
                 self.has_notes = notes.tokens >= self.dataset.tokens
                 self.replay = notes if self.has_notes else None
@@ -332,9 +332,9 @@ class TrainingSession:
         )
 
     def read_replay_text(self, base: Path) -> None:
-        """Use the replay text that the base comes with, if any.
+        """Use the replay text in the base's folder, if there is any.
 
-        Without titles, start and end: only the author's texts teach these.
+        Titles and the start and end tokens are left out: the author's texts teach those.
         """
         path = base / token_dataset.REPLAY
         if path.exists():
@@ -373,7 +373,7 @@ class TrainingSession:
                 return read_plan(path.read_text(encoding="utf-8"))
             plan = self._make_plan(self._measure_speeds(rough.recipe, shape, base))
             if plan.recipe.lora.rank and plan.expected.seconds > self.request.seconds:
-                # The run follows the clock: plan for the processor, not for its load right now.
+                # The run follows the clock, so plan for the processor, not for its current load.
                 longest_s, usual = plan.expected.seconds, self._make_plan(self._assumed_speeds())
                 if usual.expected.seconds < longest_s:
                     plan = usual
@@ -393,7 +393,7 @@ class TrainingSession:
         return make_plan(facts, self.request.seconds, self.request.fixed)
 
     def _shared(self, plan: Callable[[], Plan]) -> Plan:
-        """The first process's plan; the speed and the memory that others see may differ."""
+        """The first process's plan: the others may measure another speed and amount of memory."""
         return cast(Plan, self.world.broadcast(plan() if self.world.is_first else None))
 
     def _assumed_speeds(self) -> DeviceSpeeds:
@@ -436,7 +436,7 @@ class TrainingSession:
     # --- train -----------------------------------------------------------------------------------
 
     def train(self, plan: Plan, model: CausalLM) -> TrainOutcome:
-        """Train an untrained model as planned, or resume; it then has the best weights."""
+        """Train `model` as planned, or resume; afterwards it has the best weights."""
         self.held_out = self.encode_held_out(plan.expected.held_out_bytes)
         recipe, dataset, loop = plan.recipe, self.dataset, plan.recipe.train
         if self.world.is_first:
@@ -502,7 +502,7 @@ class TrainingSession:
             rows=rows or recipe.train.micro_batch_size or recipe.train.batch_size,
             context=recipe.train.sequence_length,
             device=self.device,
-            precision=recipe.train.precision,  # as in training, with whose bits these are compared
+            precision=recipe.train.precision,  # as in training, so that the bits are comparable
             world=self.world,
         )
 
@@ -516,10 +516,10 @@ class TrainingSession:
         outcome: TrainOutcome,
         before: Mapping[str, Tensor],
     ) -> tuple[float, float | None, float | None]:
-        """Load the best weights between the base's and the trained ones into the model.
+        """Load the best interpolation of the base's and the trained weights into the model.
 
-        Returns their position (0: the base, 1: trained), their bits per byte, and the base's.
-        `before` holds the base's weights; it is not used with an adapter, which is scaled instead.
+        Returns its position (0: the base, 1: trained), its bits per byte, and the base's. `before`
+        holds the base's weights; it is unused with an adapter, which is scaled instead.
         """
         held_out = self.held_out
         if held_out is None:
@@ -528,7 +528,7 @@ class TrainingSession:
             set_share = trained_model.scaling(adapter)
         else:
             set_share = trained_model.between(model.float(), before)
-        rows = outcome.micro_batch_size  # so many fit into memory
+        rows = outcome.micro_batch_size  # known to fit into memory
         return trained_model.best_share(
             set_share,
             lambda: self.bits_per_byte(model, plan.recipe, held_out, rows) or 0.0,
@@ -561,7 +561,7 @@ class TrainingSession:
         judged = compare_forecast(
             plan.expected,
             bits,
-            # The outcome's seconds include earlier processes; the other term includes preparation.
+            # Only the outcome counts earlier processes; only the other term counts preparation.
             max(time.perf_counter() - self.began, outcome.seconds),
             outcome.tokens,
             self.device.peak_memory(),
