@@ -274,7 +274,7 @@ def _print_notes(notes: Sequence[str], writer: TerminalWriter) -> None:
 
 
 def _entry(source: "Passage", label: str, blocks: Iterable[Block], whose: str = "") -> Item:
-    """Return a passage or its quote with title, address and whose words it is."""
+    """Return a passage or its quote with title, address and whose words they are."""
     return Item(
         title=say.title_of(source.title, 100),
         label=label,

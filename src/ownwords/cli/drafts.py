@@ -271,7 +271,7 @@ def _endpoint(named: str, options: ModelOptions, output: OutputOptions) -> "Endp
 def _endpoint_writer(
     endpoint: "Endpoint", about: str, workspace: Path | None, output: OutputOptions
 ) -> "Iterator[EndpointWriter]":
-    """A writer with the author's card for a text; says which model gets what."""
+    """Return a writer with the author's card for a text; print which model gets what."""
     from ownwords.archive.store import Archive
     from ownwords.drafts.check import AuthorStyle
     from ownwords.drafts.endpoint_drafting import TRIES, EndpointWriter

@@ -110,7 +110,7 @@ class OutputOptions:
 
     @contextmanager
     def watched(self) -> Iterator[tuple[Progress, "AskAuthor | None"]]:
-        """Yield the progress, shown on stderr, and how to ask the user; None if nobody can be."""
+        """Yield the progress, shown on stderr, and how to ask the user; None if they cannot be."""
         view = None if self.quiet else ProgressView()
         progress = Progress(*([view] if view else []))
 
@@ -153,7 +153,7 @@ class CommonOptions(OutputOptions):
     ] = ()
 
     def resolve(self, flags: Mapping[str, object], workspace: Path | None) -> Resolved[Settings]:
-        """Return the settings: of this folder, the workspace, the file given, and the options."""
+        """Return the settings from this folder, the workspace, the file given, and the options."""
         files = [Path(FILE)]
         if workspace and workspace.absolute() != Path.cwd():
             files.append(workspace / FILE)

@@ -1,10 +1,10 @@
 """Checks whether a draft is more like the author's posts than like other prose, and why.
 
 Two measures are used (`evaluation.style`): the pairs of words in the author's posts against those
-of other people today, and a regression that has read sentences by language models. What is usual
+of other people today, and a regression trained on sentences by language models. What is usual
 for the author is learned from the posts; the first measure is cross-validated, so that a draft is
-compared with posts that it has not read. Whether a sentence is marked depends on nothing else in
-the draft; the verdict is about the whole.
+compared with posts that the measure has not read. Whether a sentence is marked depends on nothing
+else in the draft; the verdict is about the whole.
 """
 
 import io
@@ -78,7 +78,7 @@ _MIN_PART = 500  # characters
 # In a sentence, the measure against other people counts less: it drifts with subjects and years.
 _OTHERS_SHARE = 0.3
 _FEW = 0.1  # of the author's own passages
-_SHARES = tuple(n / 100 for n in range(31))  # of their sentences, that may be marked
+_SHARES = tuple(n / 100 for n in range(31))  # of the author's sentences that may be marked
 _LIKE, _UNLIKE = 0.8, 0.1  # thresholds of the verdict; measured: docs/log.md
 _CLOSE = 0.6  # probability from which it is too close to tell whether a language model wrote it
 _LONG = 0.9  # share of the author's sentences that are shorter than one that is called long
@@ -117,7 +117,7 @@ class CheckedSentence:
 
 @dataclass(frozen=True, slots=True)
 class WrittenBefore:
-    """Words of the draft that a post has, too."""
+    """Words of the draft that are also in a post."""
 
     text: str
     post: str  # its id
@@ -143,8 +143,8 @@ class Check:
     is_long_enough: bool  # for a verdict
     yours: float
     above: float  # share of the author's own passages that score lower
-    # The probability that it is a language model's rather than the author's, and the share of the
-    # author's own passages that would be called so; None if the posts themselves read like one's.
+    # The probability that a language model wrote it rather than the author, and the share of the
+    # author's own passages judged so; None if the posts themselves read like a language model's.
     machine: float | None
     own_machine: float
     own: Range
@@ -155,13 +155,13 @@ class Check:
 
     @property
     def is_machine(self) -> bool:
-        """Whether it is called a language model's."""
+        """Whether the verdict is that a language model wrote it."""
         return (self.machine or 0) >= MACHINE
 
 
 @dataclass(frozen=True, slots=True)
 class LearnedFigures:
-    """What is learned from the posts and is no array."""
+    """What is learned from the posts, except arrays."""
 
     key: str  # of what it was learned from
     own: Normal
@@ -229,7 +229,7 @@ class AuthorStyle:
     ) -> "AuthorStyle":
         """Learn from posts.
 
-        `texts` are all texts of the author, each with whether it is left out; by default the posts.
+        `texts` are all texts of the author, each with whether it is left out; default: the posts.
         """
         whole = [post.head_and_body[1] for post in posts]
         if not is_in_the_language(whole, others.vocabulary.words[:_FREQUENT]):
@@ -416,7 +416,7 @@ class AuthorStyle:
         return Range(middle, low, high)
 
     def _because(self, sentence: str, forms: Sequence[Edit], new: Sequence[str]) -> Iterator[str]:
-        """Yield why a sentence is unlike the author's, what is said the plainest first."""
+        """Yield the reasons why a sentence is unlike the author's, the plainest first."""
         for edit in forms:
             if " " in edit.before and len(edit.after) < 2:  # a stock phrase that needs no other
                 yield f"you never write “{edit.before.rpartition(' ')[0]}”"
@@ -448,7 +448,7 @@ class AuthorStyle:
         return tuple(dict.fromkeys(word for word in words if plain_form(word) in never))
 
     def _telling(self, sentence: str) -> Iterator[str]:
-        """Yield the words that others put together more often, first the most like a machine's."""
+        """Yield pairs of words that others use more often, the most machine-like first."""
         tokens = list(self._vocabulary.tokens(sentence))
         pairs, shown = self._vocabulary.pairs_of(tokens), self._vocabulary.shown
         own, others = self._model.own, self._model.others
@@ -509,7 +509,7 @@ def _posts_of(archive: Archive) -> "dict[str, TrainingText]":
 
 
 def _packed(figures: LearnedFigures, arrays: LearnedArrays) -> bytes:
-    """Return what was learned as a file: arrays, and the figures in JSON as one of them."""
+    """Return what was learned as the bytes of a file: arrays, one of which holds JSON."""
     file = io.BytesIO()
     named = {each.name: getattr(arrays, each.name) for each in fields(LearnedArrays)}
     np.savez(file, figures=np.frombuffer(msgspec.json.encode(figures), np.uint8), **named)
@@ -530,7 +530,7 @@ def _unpacked(kept: KeptFile) -> tuple[LearnedFigures, LearnedArrays] | None:
 
 
 def _parts(texts: Sequence[str]) -> list[str]:
-    """Return the texts; one that is much of the archive is cut into parts, between words."""
+    """Return the texts; a text that is much of the archive is cut into parts, between words."""
     total = sum(map(len, texts))
     part = re.compile(rf".{{{max(_MIN_PART, int(total * _PART_SHARE))},}}?\s|.+", re.DOTALL)
     return [
@@ -569,7 +569,7 @@ def _never_used(own: Lexicon, total: int) -> frozenset[str]:
 
 
 def _closest_sentences(path: Path, texts: Sequence[str]) -> list[str]:
-    """Return for each sentence the one of the author's posts about the same; "" if none is."""
+    """Return for each sentence the closest one of the posts; "" if none is about the same."""
     from ownwords.ask.index import SearchIndex  # noqa: PLC0415 - for marked sentences alone
     from ownwords.ask.search import ArchiveSearcher  # noqa: PLC0415
 
@@ -604,7 +604,7 @@ def _in_words(habit: Habit) -> str:
 
 
 def verdict(yours: float, above: float, machine: float | None) -> str:
-    """Return what a draft is more like, or that it is too close to tell."""
+    """Return in words what a draft is more like, or that it is too close to tell."""
     if (machine or 0) >= MACHINE:
         return "It is more like a language model’s prose than like your posts."
     if (machine or 0) >= _CLOSE:

@@ -223,13 +223,13 @@ def _scores(
     prompt: str,
     text: str,
 ) -> dict[str, float]:
-    """Return the score of each sentence: for the note's words, against others and bits per letter.
+    """Return the scores: the note's words count for a sentence, others and bits per letter against.
 
     Words of `later` notes count most against it.
     """
     others = later.words - note.words
     texts = [each.text for each in sentences]
-    # After terse notes terse English is likely; only the text so far shows what full English is.
+    # After terse notes, terse English is likely; only the text so far shows full English.
     # The mean of both: 65 of 108 lines make sense, 55 by the first alone (docs/performance.md).
     after_notes, after_text = (writer.bits(before, texts) for before in (prompt + text, text))
     scores = {}
@@ -267,17 +267,17 @@ class SentenceWriter:
         return {each.strip() for each in written}
 
     def bits(self, before: str, texts: Sequence[str]) -> list[float]:
-        """Return how many bits the model takes for each text after what stands before it."""
+        """Return how many bits the model takes for each text after `before`."""
         space = " " if before and before[-1] != "\n" else ""
         texts = [f"{space}{each}" for each in texts]
         longest = max((len(each.encode()) for each in texts), default=0)
         return self._model.score(before, texts, self._scheduler_for(before, longest))
 
     def _scheduler_for(self, prompt: str, more: int) -> BatchScheduler:
-        """The scheduler; a longer one if a prompt and so many tokens do not fit into it."""
+        """Return the scheduler, or a longer one if a prompt and `more` tokens do not fit."""
         tokens = 1 + len(self._model.tokenizer.encode(prompt)) + more
         if not self._scheduler or self._scheduler.length < min(tokens, self._model.engine.context):
             self.close()
-            # A row more than candidates: for the text without its notes.
+            # One row more than candidates, for the text without its notes.
             self._scheduler = self._model.scheduler(CANDIDATES + 1, tokens + _ROOM)
         return self._scheduler

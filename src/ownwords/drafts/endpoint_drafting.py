@@ -31,7 +31,7 @@ from ownwords.view.format import plain
 TRIES: Final = 8  # per paragraph, until one is good
 _SENTENCE_TRIES: Final = 3
 _MENDING_TRIES: Final = 2
-_MAX_EMPTY: Final = 3  # answers without text in a row, before a paragraph is left
+_MAX_EMPTY: Final = 3  # answers without text in a row, before the model is asked no more
 _TEMPERATURE: Final = 0.8
 _CARD_WORDS, _MIN_CARD_WORDS = 1200, 100
 _MAX_BEFORE: Final = 600  # characters of the paragraph before
@@ -209,7 +209,7 @@ class EndpointWriter:
             return answer if rules else whole_sentences(answer)
 
     def _rules_and_card(self) -> str:
-        """Return the system prompt; without a card where there is too little to count."""
+        """Return the system prompt, without a card if there is too little to count."""
         try:
             return f"{_RULES}\n\n{neutralized(self._card_of(self._words))}"
         except CorpusError:
@@ -223,7 +223,7 @@ class EndpointWriter:
             return None
 
     def _check(self, text: str, known: str) -> tuple[Check | None, list[WrittenBefore]]:
-        """Return the check of a text, and what it has from posts that is not in what is known."""
+        """Return the check of a text, and what it has from posts that is not in `known`."""
         check = self._style and self._style.check(text)
         if not check:
             return None, []
@@ -318,7 +318,7 @@ _MIN_LETTERS: Final = 0.5  # of the characters
 
 
 def written_prose(answer: str) -> str:
-    """Return the prose of a model's answer on one line, without what stands around it.
+    """Return the prose of a model's answer on one line, without what surrounds it.
 
     Dropped are thoughts, fences, a preface such as "Here is the paragraph:", headings, quotation
     marks around the whole, and remarks at the end. The result is "" if little of it is letters.

@@ -64,7 +64,7 @@ def is_name(token: re.Match[str]) -> bool:
 
 
 def _may_be_name(lower: str) -> bool:
-    """Whether the first word of a sentence, in lower case, may be a name: no common word."""
+    """Whether the first word of a sentence, in lower case, is uncommon and so may be a name."""
     is_common = lower in Lexicon.load().frequent or lower.endswith("ly")
     return not is_common and dictionary_form(lower) == lower
 
@@ -120,7 +120,7 @@ class _Part(NamedTuple):
 
     @property
     def is_soft(self) -> bool:
-        """Whether it may be a number or not, as "one", "first" and "second"."""
+        """Whether it need not be a number, such as "one", "first" and "second"."""
         return self.word in _SOFT
 
 
@@ -184,7 +184,7 @@ class Content:
         return len(note.words & own) / len(note.words) if note.words else 1.0
 
     def keeps_facts_of(self, note: "Content", known: "Content | None" = None) -> bool:
-        """Whether this has all facts of a note, and only others that are in it or in `known`."""
+        """Whether this has all facts of a note, and no others unless they are in `known`."""
         return self._has_facts_of(note) and not self.invented(known or note)
 
     def _has_facts_of(self, note: "Content", *, is_part: bool = False) -> bool:
@@ -196,7 +196,7 @@ class Content:
         )
 
     def invented(self, known: "Content") -> frozenset[str]:
-        """Return the names, links, quotations and numbers that are not in what is known."""
+        """Return the names, links, quotations and numbers that are not in `known`."""
         words = set(re.findall(r"\w+", known.plain)).union(*(part[:2] for part in known.parts))
         names = {*self.facts, *self.opening.split()}
         measures = {(known.parts[place].key, known.parts[place].unit) for place in known._numbers}
@@ -234,7 +234,7 @@ class Content:
         return True
 
     def _has_numbers_of(self, note: "Content") -> bool:
-        """Whether the numbers of a note are here in order, and each that is here is one of them."""
+        """Whether the numbers of a note are here in order, and equal numbers here mean the same."""
         own, theirs = iter(self._numbers), note._numbers
         values = {note.parts[place].key for place in theirs}
         return all(
@@ -264,7 +264,7 @@ class Content:
         return _bounds_in(next(before, None)), _bounds_in(next(iter(self.parts[place + 1 :]), None))
 
     def _counts_same(self, mine: int, place: int, note: "Content") -> bool:
-        """Whether a number counts what it counts in a note, which may lack the plural."""
+        """Whether a number counts the same thing as in a note, where the plural may be missing."""
         wanted, run = note._counted(place), self._counted(mine)
         if not wanted or _YEAR.fullmatch(note.parts[place].key):
             return True
@@ -309,7 +309,7 @@ class Content:
         return all(often[key] > 1 for scope in own for key in scope)
 
     def _applies_to_same(self, side: tuple[int, int], note: "Content") -> bool:
-        """Whether each part on a side is before what it is before in a note, or else after it."""
+        """Whether each part on a side stands before the same words as in a note, or else after."""
         keys = _contents(self.parts) & _contents(note.parts)
         own, theirs = self._scopes(side, keys), note._scopes(side, keys)
         if side == _NOT and len(own) != len(theirs):
@@ -339,8 +339,8 @@ class Content:
 def lines_not_shown_in(text: str, notes: Iterable[str]) -> Iterator[str]:
     """Yield the lines of notes that cannot be shown to be kept in a text.
 
-    A line is kept if a sentence, or two in a row, have some of its words and all its facts. A few
-    lines that a careful writer kept cannot be shown to be (measured: docs/log.md).
+    A line is kept if a sentence, or two in a row, have some of its words and all its facts. Even
+    a careful writer keeps a few lines in ways that cannot be shown (measured: docs/log.md).
     """
     parts = [text[begin:end] for begin, end in sentences(text)]
     found = [Content.of(part) for part in [*parts, *map(" ".join, pairwise(parts))]]

@@ -24,11 +24,11 @@ MARKS_FILE: Final = "marks.toml"
 UNLIKE: Final = "unlike you"
 CHANGED: Final = "changed"  # words of a draft that the author replaced
 WORD_KINDS: Final = frozenset(("wording", "stock_phrase", "spelling", "numerals"))
-MARKED: Final = 0.05  # share of the author's known sentences that are marked; of new ones about .1
+MARKED: Final = 0.05  # of the author's known sentences are marked; of new ones about 0.1
 _MIN_ALIKE, _MIN_TEXTS = 5, 3
 _MAX_CHOICES = 2000  # that are kept; the oldest go first
 _MAX_CHANGED_WORDS = 3
-_ALIKE = 0.5  # of a draft's sentence and what became of it
+_ALIKE = 0.5  # similarity of a draft's sentence and its saved version
 _HEAD = Path(__file__).with_name("marks.toml")
 _LOCK = ".marks.lock"
 
@@ -95,7 +95,7 @@ class MarkChoices:
         return [(start, end) for start, end in found if self.keeps(text[start:end])]
 
     def replacements(self, text: str) -> Iterator[tuple[int, str, str]]:
-        """Yield what the rules replace: the place, the words there, and the words instead."""
+        """Yield what the rules replace: the place, the words there, and the new words."""
         for rule in self.rule:
             pattern = re.escape(rule.instead_of).replace("'", "['’]")
             for found in re.finditer(rf"(?<!\w){pattern}(?!\w)", text, re.IGNORECASE):
@@ -127,13 +127,13 @@ class MarkChoices:
         return self._count([*others, *(_choice(text, *edit) for edit in edits)])
 
     def changed_words(self, text: str, drafted: Iterable[str], saved: str) -> "MarkChoices":
-        """Count the words of a draft that the author has replaced in a text, instead of before."""
+        """Count anew the words of a draft that the author has replaced in a text."""
         others = [each for each in self.choice if (each.text, each.kind) != (text, CHANGED)]
         pairs = _changed_words(drafted, saved)
         return self._count([*others, *(_choice(text, CHANGED, *pair) for pair in pairs)])
 
     def _count(self, choices: Iterable[Choice]) -> "MarkChoices":
-        """Return the decisions with these choices, each once, with its times."""
+        """Return the decisions with these choices; equal ones are counted together."""
         times = Counter[Choice]()
         for each in choices:
             times[replace(each, times=1)] += each.times
@@ -147,7 +147,7 @@ class MarkChoices:
         return replace(self, silenced=_with(self.silenced, kind))
 
     def proposals(self) -> list[tuple[str, str, str]]:
-        """Return the kind, the form and what is beside it, of choices that were often alike."""
+        """Return the kind, the form and its alternative for choices made often in several texts."""
         times, texts = defaultdict[tuple[str, str, str], int](int), defaultdict[Any, set[str]](set)
         for each in self.choice:
             times[each.key] += each.times
@@ -169,7 +169,7 @@ class MarkChoices:
         return settled.allow(kind, before)
 
     def remove(self, name: str, value: str) -> "MarkChoices":
-        """Take back a decision of a list, or `marked`; of a rule, the value is what it replaces."""
+        """Take back a decision in a list, or `marked`; for a rule, `value` is what it replaces."""
         if name == "marked":
             return replace(self, marked=MARKED)
         if name == "rule":

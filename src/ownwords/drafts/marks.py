@@ -35,7 +35,7 @@ class Mark(NamedTuple):
 
 
 class TextMarker:
-    """Finds the marks of a text by paragraph; one that was judged before takes no time.
+    """Finds the marks of a text by paragraph; a paragraph judged before takes no time.
 
     Without a style, sentences are not judged.
     """

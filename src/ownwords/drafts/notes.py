@@ -1,6 +1,6 @@
 """Makes notes from paragraphs by rule; for English.
 
-From pairs of notes and paragraphs a model learns to write from notes, without a teacher. Each
+Pairs of notes and paragraphs teach a model to write from notes, without a teacher model. Each
 sentence becomes a line, which keeps its names, numbers, links, quotations, negations, conditions
 and quantities, and most content words in order. How much else a line keeps, and in which form,
 differs from paragraph to paragraph, as it does between people.
@@ -86,7 +86,7 @@ def sentences_of_note(line: str) -> list[str]:
     for short, long in _SHORTHAND:
         pieces[::2] = [short.sub(long, piece) for piece in pieces[::2]]
     line = "".join(pieces)
-    # In notes a sentence often begins with a small letter.
+    # In notes, a sentence often begins with a small letter.
     capital = re.sub(r"(?<=[.!?] )[a-z]", lambda letter: letter[0].upper(), line)
     spans = sentences(capital)
     parts = [part.rstrip(".") for begin, end in spans for part in line[begin:end].split("; ")]

@@ -73,11 +73,11 @@ _OTHERS = frozenset(("blockquote", "table"))  # blocks that hold none of the aut
 _CODE_BLOCK = re.compile(r"\s*<(?:[!?]|(?:script|pre|style|textarea)\b)", re.IGNORECASE)
 _WORDS_OF_PARAGRAPH = range(8, 160)
 _UNPROSAIC = re.compile(r"https?:\S{60}|[|{}<>\[\]\\]| = |\n")
-_MAX_MISSING = 20  # kinds of tags that are never closed, each of which is looked for to the end
+_MAX_MISSING = 20  # kinds of tags that are never closed: each is searched for up to the end
 
 
 def prose_of(draft: str) -> tuple[str, list[Span]]:
-    """Return the draft with spaces for all that is not prose, as long as before; its headings."""
+    """Return the draft, all but its prose replaced by as many spaces, and its headings."""
     text = draft.replace("\r\n", " \n").replace("\r", "\n").replace("\0", "\ufffd")
     # Python strips more signs than Markdown: at the end of a line, they become spaces.
     text = re.sub(r"(?m)(?<![^\S\n])[^\S\n]++$", lambda signs: " " * len(signs[0]), text)

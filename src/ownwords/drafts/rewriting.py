@@ -118,9 +118,9 @@ class Habits:
         return habits
 
     def choices(self) -> Iterator[tuple[str, str, str, int, int]]:
-        """Yield what the author chooses of equivalent forms, if nearly always the same.
+        """Yield the form that the author nearly always chooses of equivalent ones.
 
-        Each is the kind, the form, the others, how often it was chosen, and of how many.
+        Each is the kind, the form, the others, how often it was chosen, and out of how many.
         """
         forms = {kind: alternatives for kind, alternatives, _ in _groups().values()}
         forms |= {kind: tuple(patterns) for kind, patterns in MARKS.items()}
@@ -369,7 +369,7 @@ def _phrase() -> re.Pattern[str]:
 
 
 def _any_of(forms: Iterable[str]) -> str:
-    """Return an expression that tries only the forms with the first letter, the longest first."""
+    """Return an expression that tries the forms by their first letter, the longest first."""
     letters: dict[str, list[str]] = defaultdict(list)
     for form in sorted(forms, key=len, reverse=True):
         letters[form[0].lower()].append(re.escape(form[1:]).replace("'", "['’]"))
@@ -378,7 +378,7 @@ def _any_of(forms: Iterable[str]) -> str:
 
 @cache
 def _pattern() -> re.Pattern[str]:
-    """Return what finds every form: contractions before a word, numerals before a plural."""
+    """Return the pattern of all forms: contractions before a word, numerals before a plural."""
     forms = {kind: [form for each in groups for form in each] for kind, groups in _same().items()}
     positive, negative = (
         [form for form in forms["contractions"] if bool(re.search("n[o']t", form)) == is_negative]

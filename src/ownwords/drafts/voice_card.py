@@ -2,8 +2,8 @@
 
 Each rate is compared with those of others today and of language models (`evaluation.manner`), and
 is left out if the difference could be chance. Then follow words, set phrases, and whole passages of
-the author, near the task and unlike each other. Held-out posts take no part, so that what the card
-brings can be measured with them; nor do posts that are left out or not published.
+the author, near the task and unlike each other. Held-out posts are not used, so that the card's
+effect can be measured on them; nor are posts that are left out or not published.
 """
 
 import re
@@ -95,7 +95,7 @@ class Portrait:
 
     @property
     def per_paragraph(self) -> list[str]:
-        """What a paragraph of the middle length has, on average."""
+        """What a paragraph of median length has, on average."""
         words, rates = self.paragraphs[1], {each.label: each.own for each in self.habits}
         sentences = max(1.0, words / rates["Words in a sentence"])
         short = next(label for label in rates if label.startswith("Sentences of up to"))
@@ -226,7 +226,7 @@ LOOP = f"""{_TASK}
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """Of a report, the name of the blog."""
+    """The part of a report that names the blog."""
 
     name: str = ""
 
@@ -372,10 +372,10 @@ def _choices(habits: Habits) -> Iterator[str]:
 def _telling_words(
     counted: Sequence[TextCounts], reference: ReferenceManner
 ) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    """Return the words far more used than by others, those never used, and those of machines.
+    """Return the words used far more than by others, those never used, and those of machines.
 
-    A word of a topic is crowded into few posts: it is left out if it is in less than `_SPREAD` of
-    the posts that would have it if it were strewn over all by chance.
+    A word of one topic is concentrated in few posts: it is left out if it is in less than
+    `_SPREAD` of the number of posts that a random spread would give.
     """
     own, posts = Counter[str](), Counter[str]()
     for text in counted:
@@ -409,8 +409,8 @@ def _telling_words(
 def _phrases(texts: Sequence[str], reference: ReferenceManner) -> tuple[str, ...]:
     """Return runs of words, none about a topic, that are in many posts and more often than chance.
 
-    They are ranked by the pointwise mutual information of their words, in nats, times the root of
-    the number of posts.
+    They are ranked by the pointwise mutual information of their words, in nats, times the square
+    root of the number of posts.
     """
     general = {w for w, n in zip(reference.words, reference.spread, strict=True) if n >= _GENERAL}
     hashed = [hash_words(text) for text in texts]
@@ -485,7 +485,7 @@ def _passages(
             return
         passage, size = found[best], len(found[best].text.split())
         score[best] = -np.inf
-        if not is_in_the_language([passage.text], frequent):  # as a translation is not
+        if not is_in_the_language([passage.text], frequent):  # unlike a translation
             continue
         if passage.post in used or (number >= _MIN_PASSAGES and size > room):
             continue
@@ -498,7 +498,7 @@ def _passages(
 
 
 def _near(archive: Archive, about: str) -> dict[str, float]:
-    """Return how near the posts of the passages are that the search finds: 1 for the best."""
+    """Return how near each post is whose passages the search finds: 1 for the best."""
     with SearchIndex(archive.path) as index:
         index.refresh()
         passages = ArchiveSearcher(index, None).find(about, _FOUND).passages

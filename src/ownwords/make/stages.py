@@ -264,7 +264,7 @@ class StageCache:
 
 # --- the first paragraph --------------------------------------------------------------------------
 
-SEED = 1  # the first seed, so that no better text was picked
+SEED = 1  # the first seed: the text is not the best of several
 MAX_TOKENS = 300
 # The text ends at the end of a paragraph after 350 characters, of a sentence after 700.
 _ENDS = (

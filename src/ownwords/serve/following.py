@@ -127,7 +127,7 @@ class Follower:
         return max(_MIN_PAUSE_S, _PAUSES * ((last.ended or 0) - last.began) if last else 0.0)
 
     def _look(self) -> None:
-        """Start a look, which replaces the last one of these in the list of jobs."""
+        """Start a look, which replaces the last one started here in the list of jobs."""
         known = {job.id: job for job in self._jobs.jobs()}
         if self._job in known and known[self._job].ended:
             self._jobs.remove(self._job)

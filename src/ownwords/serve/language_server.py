@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 @contextmanager
 def protocol_output() -> Iterator[IO[bytes]]:
-    """Yield standard output for the protocol alone; what else is printed goes to stderr."""
+    """Yield standard output for the protocol alone; anything else printed goes to stderr."""
     sys.stdout.flush()
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as output:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
@@ -109,7 +109,7 @@ class EditorServer:
         self._waiting: dict[str, asyncio.Task[None]] = {}
         self._asked: object = None  # the latest request for a completion
         self._problem = ""  # that was shown last
-        full = lsp.TextDocumentSyncKind.Full  # a line ends elsewhere for pygls than in the protocol
+        full = lsp.TextDocumentSyncKind.Full  # pygls and the protocol end lines differently
         self.server = LanguageServer("ownwords", __version__, text_document_sync_kind=full)
         for feature, answer, options in (
             (lsp.TEXT_DOCUMENT_DID_OPEN, self._on_open, None),
@@ -250,7 +250,7 @@ class EditorServer:
         await self._decide(lambda choices: choices.allow(given["kind"], given["before"]))
 
     async def _decide(self, update: Callable[[MarkChoices], MarkChoices]) -> None:
-        """Write a decision to marks.toml, and mark all open texts by it."""
+        """Write a decision to marks.toml, and mark all open texts again."""
         decided = await self._try(lambda: self._open().marks_file.change(update))
         if decided and (proposals := decided.proposals()):
             self._say(f"{len(proposals)} rules are proposed for marks.toml; see Voice on the page")

@@ -227,7 +227,7 @@ class LoadedModel:
 
 
 def load(folder: Path, settings: ServeSettings) -> tuple[ModelDirectory, Model, Stamp]:
-    """Load a model, a base with its adapter for notes, as trainings begin with it.
+    """Load a model; a base gets its adapter for notes, as at the start of a training.
 
     The stamp is older than the weights if a training replaces the model meanwhile.
     """

@@ -62,7 +62,7 @@ def routes(state: AppState) -> list[BaseRoute]:
 _NO_TOKENS = "this server takes and returns text, not tokens"
 _NO_TOOLS = "these models call no tools"
 _PLAIN_TEXT = "these models write plain text only"
-# Fields that would change the answer: the JSON that would not, and why anything else is refused.
+# Fields that would change the answer: the values that would not, and why others are refused.
 _REFUSED: Mapping[str, tuple[Collection[str], str]] = {
     "logit_bias": (["{}"], _NO_TOKENS),
     "logprobs": (["false"], _NO_TOKENS),

@@ -366,7 +366,7 @@ def _check_origin(headers: Headers, *, is_visit: bool) -> None:
 def _check_media_type(headers: Headers, expected: str) -> None:
     """Raise ApiError unless the request has that media type.
 
-    Forms of other sites' pages cannot send JSON, and their scripts not without a preflight request.
+    Forms of other sites' pages cannot send JSON, and their scripts need a preflight request.
     """
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != expected:

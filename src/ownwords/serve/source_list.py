@@ -215,7 +215,7 @@ class SourceList:
                 if each is record:
                     return replace(each, version=None)
                 if each.version and Path(each.version.of).resolve() == old:
-                    # Another new version of the same source is now one of this.
+                    # Another new version of the same source is now a version of this one.
                     version = replace(each.version, of=path_text(self._path(record)))
                     return replace(each, version=version)
                 return each

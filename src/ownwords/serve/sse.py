@@ -66,7 +66,7 @@ class ThreadEvents:
     def __init__(self, events: EventSender) -> None:
         self._events, self._loop = events, asyncio.get_running_loop()
         self._has_left = False
-        self.on_leave: Callable[[], None] = lambda: None  # ends what does not check
+        self.on_leave: Callable[[], None] = lambda: None  # ends work that never calls `check`
 
     def send(self, value: object, event: str) -> None:
         """Send an event, and wait until it is sent."""

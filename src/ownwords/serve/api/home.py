@@ -107,7 +107,7 @@ class BlogOverview:
     words: int = 0
     is_too_little: bool = False  # to train on
     new_sentence: str = ""  # about posts that were read but not yet learned
-    is_stale: bool = False  # a source has changed since it was read, and nobody follows it
+    is_stale: bool = False  # a source has changed since it was read, and is not followed
     problem: str = ""
 
 

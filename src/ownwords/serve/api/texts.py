@@ -34,7 +34,7 @@ _CHANGING: Final = threading.Lock()  # held from reading a text to writing it
 
 @dataclass(frozen=True)
 class SavedText:
-    """A text with its notes or draft, or a conversation, and the model that wrote.
+    """A text with its notes or draft, or a conversation, and the model that wrote it.
 
     A message of a conversation is a question or, as it was shown, the answer of /api/ask; `role`
     says which, and `text` is what was asked or answered.

@@ -64,7 +64,7 @@ let leaving = new AbortController(); // aborted when the page is left: all that 
 let byLink = false; // else by the browser's buttons, which restore the scroll position
 let shown = null;
 let heading = "", blogName = ""; // parts of the window's title
-let lastRead = null; // what the server has read last of the folders that it follows
+let lastRead = null; // what the server last read in the folders that it follows
 const heights = new Map();
 
 async function route() {

@@ -10,8 +10,8 @@ import { savedList, saver } from "/texts.js";
 
 const NO_MODEL = "none", ANSWERER = "answerer"; // the name under which the choice is stored
 const OPEN_PASSAGES = 4; // more are folded
-const PASSAGE_S = 0.2, READING_MS = 4000; // the time to read a passage, and between two looks at how far it is
-const READ = { minilm: t`English`, multilingual: t`100 languages` }; // by an encoder
+const PASSAGE_S = 0.2, READING_MS = 4000; // the time to read a passage; the time between two looks at the progress
+const READ = { minilm: t`English`, multilingual: t`100 languages` }; // by encoder
 const WHOSE = { quoted: t`a quotation, not your words`, other: t`not your words` };
 
 export async function show(element, { path, query }, left) {
@@ -51,7 +51,7 @@ function pageOf(element, offer, years, saved, left) {
     go(address("ask", [id]), { replace: true, quietly: true });
     list.mark(id);
   });
-  // The list comes last, or what is read would move when it grows.
+  // The list comes last, so that the text being read does not move when it grows.
   add(element, head, talk, form("question", () => put(question.value), following, question, row(send, end, anew), who,
     progress(left, () => newest("encoder")), search), list);
   end.hidden = true;
@@ -165,7 +165,7 @@ function pageOf(element, offer, years, saved, left) {
   return { put, stop: answering.stop };
 }
 
-/** How far the search by meaning is, or the offer to install it. */
+/** The progress of the search by meaning, or the offer to install it. */
 function meaning(offer, left) {
   const node = el("div.who.idle");
   let waiting = 0;
@@ -251,7 +251,7 @@ function answered(turn, result) {
   ];
 }
 
-/** The answer: what was counted is a sentence of the server, what a model wrote stays as it is. */
+/** The answer: a sentence of the server is translated, what a model wrote stays as it is. */
 const spoken = (result) => (result.model ? result.answer : said(result.answer));
 
 /** The answer's paragraphs, with [1] as links to its citations; everything else is plain text. */
@@ -303,7 +303,7 @@ function passagesOf(turn, passages, isOpen) {
   return node;
 }
 
-/** A function that marks in a part of the passage the sentences and the code that match best. */
+/** A function that marks the best matching sentences and code in a part of the passage. */
 function matches(item) {
   const marks = (item.matching ?? []).map(plain).filter(Boolean)
     .sort((a, b) => item.text.indexOf(a) - item.text.indexOf(b));

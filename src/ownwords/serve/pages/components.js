@@ -246,7 +246,7 @@ export async function copy(text, shown = null, say = toast) {
 export function command(text, { isSecret = false } = {}) {
   const code = el("code", { tabindex: "0" }, isSecret ? "•".repeat(12) : text);
   const show = isSecret && smallButton(t`Show`, () => { fill(code, text); show.remove(); });
-  // Above a dialog no toast can be seen.
+  // A dialog covers any toast.
   const say = (wording) => (copying.closest("dialog") ? fill(copying, wording) : toast(wording));
   const copying = smallButton(t`Copy`, () => copy(text, code, say));
   return el("div.command", code, show, copying);
@@ -356,6 +356,6 @@ export const lines = (text) => text.split(/\n+/).filter((line) => line.trim());
 /** A text with a capital letter first and a full stop last. */
 export function sentence(text) {
   const line = said(String(text ?? "").trim());
-  const isName = /^\S*[./\\_]\S/.test(line); // a file's: its letters stay
+  const isName = /^\S*[./\\_]\S/.test(line); // of a file: keeps its case
   return line && (isName ? line[0] : line[0].toUpperCase()) + line.slice(1) + (/[.!?…]$/.test(line) ? "" : ".");
 }

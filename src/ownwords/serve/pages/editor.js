@@ -8,7 +8,7 @@ const PAUSE_MS = 100, BURST_MS = 1000, MAX_STEPS = 1000;
 const MAX_PROMPT = 20_000, STEP = MAX_PROMPT / 2; // characters; more than any of our models reads
 const MAX_SUFFIX = 400, MAX_SUGGESTED = 40; // characters, tokens
 
-/** The end of a text, as it is sent. Its start moves seldom, so that the model has most of it in its cache. */
+/** The end of a text, as it is sent. Its start seldom moves, so that the model has most of it in its cache. */
 export const ending = (text) => text.slice(Math.ceil(Math.max(0, text.length - MAX_PROMPT) / STEP) * STEP);
 
 /** `start`: {text, machine}: ranges [from, to] of what a model wrote; `model()`: the one that suggests, or "". */
@@ -70,7 +70,7 @@ export function editor(left, start, { label: name, hint, placeholder, model = ()
     edit({ text: now.text.slice(0, from) + words + now.text.slice(to), machine, marks: now.marks, at }, group);
   }
 
-  /** Another text in place of all of it, with the ranges of a model's words. */
+  /** Replace the whole text, and the ranges of a model's words. */
   function replace(text, machine) {
     edit({ text: lined(text), machine, marks: [], at: text.length }, {});
   }
@@ -104,7 +104,7 @@ export function editor(left, start, { label: name, hint, placeholder, model = ()
       const part = within(marks, from) ? el("mark", { class: look }, words)
         : look ? el("span", { class: look }, words) : words;
       return [grey && from === caret && el("span.grey", grey), part];
-    }), "\u200b"); // the last line has a height, too
+    }), "\u200b"); // gives the last line a height, too
     take.disabled = !grey;
   }
 
@@ -183,7 +183,7 @@ export function editor(left, start, { label: name, hint, placeholder, model = ()
   };
 }
 
-/** The ranges of a text's words that a source does not have, in another form either; each word of it counts once. */
+/** The ranges of a text's words that a source does not have in any form; each word of the source counts once. */
 export function added(source, text) {
   const left = new Map(), ranges = [];
   for (const word of source.match(/\S+/g) ?? []) left.set(stem(word), (left.get(stem(word)) ?? 0) + 1);
@@ -201,7 +201,7 @@ export function added(source, text) {
 const stem = (word) => word.toLowerCase().replace(/^[^\p{L}\p{N}]+|[^\p{L}\p{N}]+$/gu, "").replace(/(?<=..)['’]?s$/, "")
   .replace(/(?<=...)(ing|ed|e)$/, "").replace(/(.)\1$/, "$1").replace(/y$/, "i");
 
-/** With the line breaks that a text box makes of others. */
+/** Normalise line breaks as a text box does. */
 const lined = (text) => text.replace(/\r\n?/g, "\n");
 
 /** The ranges after [from, to] was replaced by `length` other characters. */

@@ -23,7 +23,7 @@ export async function show(element, where, left) {
   const readOffer = live(left, (signal) => get("/api/models", {}, signal), (offer) => {
     state.offer = offer;
     draw();
-  }, ["sources", "blog", "model", "bases"]); // the times are for the posts and the starting models there are
+  }, ["sources", "blog", "model", "bases"]); // the times depend on the posts and the installed starting models
   follow(left, { onJob: draw });
   await state.refresh();
   add(list, steps.map((step) => step.node));
@@ -70,7 +70,7 @@ function headingOf({ model, blog }) {
     lede: t`Made from your blog in a few minutes, on this machine. Nothing is sent anywhere.` };
 }
 
-/** What has changed in the blog, and the job that takes it in; null while a job is running. */
+/** What has changed in the blog, and the job that reads or learns it; null while a job is running. */
 function newsOf({ model, blog, sources }) {
   if (exclusive() || !blog?.is_read) return null;
   if (blog.is_stale && sources.length) {
@@ -109,7 +109,7 @@ function panel(number, step) {
       fill(mark, state === "done" ? icon("check") : String(number));
       if (summary.textContent !== wording) fill(summary, wording);
       step.draw(state);
-      if (last !== `${state} ${isWanted}`) open(isWanted && state !== "later"); // otherwise as the reader has left it
+      if (last !== `${state} ${isWanted}`) open(isWanted && state !== "later"); // otherwise it stays as the reader left it
       last = `${state} ${isWanted}`;
       return state === "done";
     },
@@ -390,7 +390,7 @@ function makeStep(state) {
     }
 
     async function begin() {
-      // The training on the card starts; with minutes typed in, the best that fits them.
+      // Start the training on the card, or the best that fits the minutes typed in.
       const own = Number(minutes.value), wanted = own || chosen?.minutes, called = name.value.trim();
       await start({ kind: "make", base: base.value() || (own ? "" : offered?.name ?? ""),
         ...wanted && { minutes: wanted }, ...called && { name: called } });

@@ -43,7 +43,7 @@ export function live(left, load, show, parts = []) {
   return again;
 }
 
-/** What the reader can stop, and what ends when the page is left: run(work), where work(signal). `stop` ends all. */
+/** Work that the reader can stop, and that ends when the page is left: run(work) calls work(signal). `stop` ends all. */
 export function task(left) {
   const current = new Set();
   return {

@@ -136,7 +136,7 @@ function matched(text) {
   return undefined;
 }
 
-/** What stands in a place of a pattern: a number, a name, or a text of its own. */
+/** Translate what fills a place of a pattern: a number, a name, or a text of its own. */
 function place(part) {
   const number = counted(part);
   if (number !== undefined) return number;

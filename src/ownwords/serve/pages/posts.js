@@ -43,7 +43,7 @@ const SAID = { keep: t`All used`, cap: t`Part used`, "leave out": t`Left out`, t
   dominant: t`Outweighs the others`, unlike: t`Different style`, dump: t`Machine output`, duplicate: t`Shares text`,
   none: t`No date` };
 
-/** What the button that turns the order says. */
+/** The label of the button that reverses the order. */
 function orderOf({ sort = "date", order }) {
   const isUp = order === "up";
   if (sort === "title") return isUp ? t`A to Z` : t`Z to A`;

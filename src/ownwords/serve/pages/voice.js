@@ -1,4 +1,4 @@
-// Voice: how one writes, counted beside other people and language models; the card for any model.
+// Voice: how the author writes, compared with other people and language models; the card for any model.
 
 import { address } from "/app.js";
 import { add, announce, button, copy, el, empty, field, fill, folded, form, input, link, masthead, problem, quiet,
@@ -76,7 +76,7 @@ function wordsOf({ favourites, avoided, machine_words: theirs, phrases }) {
     list(t`Words that language models like, and you hardly use`, theirs)];
 }
 
-/** Decisions of marks.toml, each with what takes it back, and what is proposed. */
+/** Decisions in marks.toml, each with a button that takes it back, and proposals. */
 function marksOf(decided) {
   const node = el("div.body");
   const decide = async (body) => draw(await post("/api/marks", body));

@@ -11,7 +11,7 @@ import { savedList, saver } from "/texts.js";
 
 const SEEDS = 1_000_000_000, VARIANTS = 3, SHOWN = 160; // characters before a variant
 const DRAFTER = "drafter"; // the name under which the choice of who writes from notes is stored
-const LENGTHS = [50, 150, 300, 600, 1000]; // tokens; the default is one of them, as that of the variety
+const LENGTHS = [50, 150, 300, 600, 1000]; // tokens; the default must be one of them, as for the variety
 const VARIETIES = [[0, t`no randomness`], [0.5, t`calm`], [1, t`as usual`], [1.3, t`wild`]];
 // Settings stay while other pages are open.
 let settings = null;
@@ -208,7 +208,7 @@ function pageOf(element, offer, saved, query, left) {
     return Math.max(0, Math.floor(Number(set.seed)) || 0);
   }
 
-  // ---- from notes, in the own voice, checked ----------------------------------------------------
+  // ---- from notes, in the author's voice, checked ----------------------------------------------------
 
   /** Write a draft of the notes, line by line, a model on a server paragraph by paragraph; or the rest of one. */
   function writeNotes(begun = null) {
@@ -353,7 +353,7 @@ function pageOf(element, offer, saved, query, left) {
     });
   }
 
-  // ---- on from the text -------------------------------------------------------------------------
+  // ---- continuing the text -------------------------------------------------------------------------
 
   function begin(isAgain = false) {
     return busy(t`Writing`, async (signal) => {
