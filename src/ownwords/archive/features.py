@@ -35,7 +35,7 @@ MIN_LANGUAGE_WORDS: Final = 25  # shorter texts are not identified
 _LANGUAGE_CHARACTERS = 6_000
 _MIN_LANGUAGE_SHARE = 0.1  # minimum share of the text's words in a language's list
 _LANGUAGE_MARGIN = 1.4  # minimum ratio to the next language's share
-_NOT_LATIN: Final = re.compile(r"[\u0370-\uffff]")  # what may be one of:
+_NOT_LATIN: Final = re.compile(r"[\u0370-\uffff]")  # such as the letters of:
 
 
 @cache

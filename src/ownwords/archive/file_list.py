@@ -16,7 +16,7 @@ FileStatus = Literal["read", "read in part", "left out"]
 
 _BY_NAME = FILE_BY_FILE | {"html"}  # whose texts have the names of their files
 _DRAFTS = "include drafts: under “What is read” on the page, or with --drafts"
-# What to do about what was left out, by the reason.
+# What to do about a file that was left out, by reason.
 _TO_DO = {
     "still a draft": _DRAFTS,
     "scheduled, not yet published": _DRAFTS,

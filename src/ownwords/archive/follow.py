@@ -19,7 +19,7 @@ from ownwords.core.workspace import SUFFIX
 _QUIET_S = 1.0  # without changes, after which the files are complete
 _MIN_POLL_S = 1.0
 _MAX_LOAD = 0.01  # the share of a core that polling takes
-_RESCAN_S = 60.0  # despite notices, which network drives do not send
+_RESCAN_S = 60.0  # even with notices, because network drives send none
 _NOTICE_STEP_MS, _NOTICE_WAIT_MS = 100, 5000
 _MAX_FILES = 200_000
 
@@ -60,7 +60,7 @@ class FolderWatch:
 
     def __init__(self, paths: Sequence[Path], stopped: threading.Event) -> None:
         self._paths, self._stopped = paths, stopped
-        self._scan_s = 0.0  # of the processor
+        self._scan_s = 0.0  # processor time of a scan
         self._files = self._scan()
 
     def changes(self) -> Iterator[set[Path]]:

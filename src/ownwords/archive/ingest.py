@@ -316,8 +316,8 @@ def workspace_for(
 ) -> Workspace:
     """Return the default workspace of a source: NAME.ownwords in the folder, or the current one.
 
-    Exports whose names differ only in their dates or numbers share it if they share posts. Another
-    blog, whose exports happen to have the same name, gets one with the date.
+    Exports whose names differ only in their dates or numbers share it if they share posts. A
+    different blog whose exports have the same name gets a workspace with the date in its name.
     """
     usual = Workspace.default_for(source, folder)
     full = Workspace(usual.root.with_name(source_name(source, full=True) + SUFFIX))

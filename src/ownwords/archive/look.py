@@ -91,7 +91,7 @@ def look(
                     title = f"Writing {export.name}"
                     with progress.stage(title, len(report.posts), "posts") as stage:
                         _export(store, export, stage)
-                os.utime(place.report_page)  # says when the blog was read, also if nothing is new
+                os.utime(place.report_page)  # shows when the blog was read, even if nothing is new
                 return report
 
         try:
@@ -114,7 +114,7 @@ class _LookRun:
     versions: list[SourceVersion] = field(default_factory=list)
     prefixes: dict[Path, str] = field(default_factory=dict)  # of posts' ids, by resolved path
     choices: dict[str, Decision] = field(default_factory=dict)
-    former_ids: Mapping[str, str] = field(default_factory=dict)  # as the last look has stored them
+    former_ids: Mapping[str, str] = field(default_factory=dict)  # as the last look stored them
 
     def compare_versions(self, ask: AskAuthor | None) -> None:
         """Find the paths that are new versions of others, and ask which to read.
@@ -137,8 +137,8 @@ class _LookRun:
                 old = replaced[old.resolve()]
             is_given = old.resolve() in map(Path.resolve, self.paths)
             answer = "both" if is_given else "replace"
-            # If both paths were given, do not drop either without asking if most of its posts are
-            # found only there.
+            # If both paths were given, the new one replaces the old without asking only if it has
+            # most of its posts.
             default = "replace" if version.has_most or not is_given else "both"
             if archive.replaces_versions:
                 answer = default

@@ -58,12 +58,12 @@ _TAG = re.compile(r"<(/?)([a-z][^\s/>]*)[^>]*>?", re.IGNORECASE)
 
 
 def parse_html(html: str, **options: Any) -> LexborHTMLParser:  # noqa: ANN401 - as in selectolax
-    """Parse HTML; elements nested deeper than in any text are replaced by their contents."""
+    """Parse HTML; replace elements nested deeper than in any real text by their contents."""
     if html.count("<") <= _MAX_DEPTH:
         return LexborHTMLParser(html, **options)
     elements: list[str] = []
     formats: list[str] = []
-    authorship: list[str] = []  # counted apart, so that other open elements do not hide them
+    authorship: list[str] = []  # counted separately, so that other open elements do not hide them
     removed: Counter[str] = Counter()
 
     def shallow(tag: re.Match[str]) -> str:
@@ -276,7 +276,7 @@ def expand_shortcodes(html: str, dropped: Drops) -> str:
 
 
 def _shortcodes(html: str) -> list[re.Match[str]]:
-    """Find what may be a shortcode outside of code, scripts and comments that are closed."""
+    """Find possible shortcodes outside of closed code, scripts and comments."""
     tags: list[re.Match[str]] = []
     never_closed: set[str] = set()
     position = start = 0
@@ -290,7 +290,7 @@ def _shortcodes(html: str) -> list[re.Match[str]]:
 
 
 def _opened(html: str, tag: re.Match[str], closer: re.Match[str] | None) -> tuple[str, int]:
-    """Return the replacement of an opening shortcode and the index after it; 0 if it is none."""
+    """Return the replacement of a shortcode and the index after it; 0 if it is not one."""
     name = tag[2]
     attributes = {m[1]: m[2] or m[3] or m[4] or "" for m in _ATTRIBUTE.finditer(tag[3])}
     if closer and _CODE.fullmatch(name):
@@ -421,7 +421,7 @@ class _TemplateStripper:
     def _read(self, mark: re.Match[str]) -> tuple[int, str | None]:
         """Return the index after a mark's construct, and its replacement (None: unchanged)."""
         if mark["indented"]:
-            # Within an item it is a paragraph unless it is indented further.
+            # Within a list item an indented block is a paragraph unless it is indented further.
             indent = mark[0][: len(mark[0]) - len(mark[0].lstrip(" \t"))]
             item = self._item_before(mark.start())
             is_code = not item or len(indent.expandtabs(4)) >= item + 4

@@ -77,7 +77,7 @@ class ReportTotals:
     pages: int = 0
     words: int = 0
     own_words: int = 0
-    training_words: int = 0  # with those that are held out
+    training_words: int = 0  # including those held out
     training_bytes: int = 0
     distinct_words: int = 0  # an estimate of the training words without repeats
     first_day: str = ""

@@ -20,14 +20,14 @@ from ownwords.view.format import (
 )
 
 CHOICES_FILE: Final = "choices.toml"
-# Below this share of words that are not repeated, the report mentions it.
+# The report mentions repetition if less than this share of the words remains without it.
 _DISTINCT_SHARE: Final = 0.8
 _SIDES: Final = {"train": "Training", "validation": "Validation", "test": "Test"}
 _LONGEST = 10  # posts with their own bar
-_LONGEST_GAP = 60  # of a longer span of years, only those with posts are shown
-_SOURCES = 12  # that are named
-_TITLES = 40  # that are named per reason for leaving them out
-MANY: Final = 200  # rows of a list; the rest is counted
+_LONGEST_GAP = 60  # years; in a longer span, only years with posts are shown
+_SOURCES = 12  # named in the report
+_TITLES = 40  # named per reason for leaving posts out
+MANY: Final = 200  # rows shown of a list; the others are only counted
 _GROUPS: Sequence[tuple[str, b.Tone, Sequence[str]]] = (
     ("Your own words", "own", ("prose", "heading", "list", "caption")),
     ("Quoted", "k1", ("quote",)),

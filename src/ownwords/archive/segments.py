@@ -265,7 +265,7 @@ class _BodyParser:
         self.segments.append(Segment("quote", text))
 
     def _take_cite(self, start: int, end: int) -> None:
-        """Remove the cited author from a quote if the citation ends it, apart from any sentence."""
+        """Take a citation at the end of a quote as its author, unless it is part of a sentence."""
         self.cite = None
         before, after = "".join(self.parts[:start]), "".join(self.parts[end:])
         quoted = before.rstrip(_DASHES)

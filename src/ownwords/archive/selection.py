@@ -179,7 +179,8 @@ def _apply_cap(
     words = [post.training_words for post in free]
     uncapped = sum(post.training_words for post in used) - sum(words)
     limit = cap_limit(words, cap, uncapped)
-    others = uncapped + sum(min(each, limit) for each in words) - limit  # beside a capped one
+    # All words but those of one capped post.
+    others = uncapped + sum(min(each, limit) for each in words) - limit
     rule = f"no post may be more than {cap:.0%}"
     if even > config.max_post_share:
         rule += f" (twice an even share of {len(used)} posts)"
@@ -256,8 +257,8 @@ def split_posts(
 ) -> PostSplit:
     """Assign each post with training words a side; groups of near-duplicates stay on one side.
 
-    Those in `kept` stay where they are, and new ones fill up the held-out sides in the order of a
-    keyed hash of their ids. Only a side without any post takes some from training.
+    Those in `kept` stay on their sides; new ones fill up the held-out sides, in the order of a
+    keyed hash of their ids. A held-out side takes posts from training only if it has none.
     """
     every = _group(posts, duplicates, kept or {})
     groups = [group for group in every if group.words]

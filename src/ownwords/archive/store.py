@@ -324,15 +324,15 @@ class Archive:
 
 @dataclass(frozen=True)
 class KeptFile:
-    """A file beside the archive with what was learned from it, of use until the archive changes.
+    """A file beside the archive with what was learned from it, valid until the archive changes.
 
-    Whoever learns takes one before reading the archive, and stores the `key` in the file.
+    Create it before reading the archive, and store its `key` in the file.
     """
 
     archive: Archive
     name: str
-    key: str  # of all that was learned from
-    state: str  # of the archive before
+    key: str  # a hash of all that was learned from
+    state: str  # of the archive when this was made
 
     @classmethod
     def of(cls, archive: Archive, name: str, *parts: str | bytes) -> "KeptFile":

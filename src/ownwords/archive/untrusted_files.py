@@ -31,7 +31,7 @@ MAX_UNPACKED_BYTES = 16 << 30  # of all files in a zip or tar
 # A larger file is data, not a post.
 MAX_TEXT_BYTES = 64 << 20
 _MAX_MEMBERS = 500_000  # of a tar, whose list is held in memory
-SPARE_BYTES = 256 << 20  # of the disk, which unpacked and uploaded files leave free
+SPARE_BYTES = 256 << 20  # free disk space that unpacked and uploaded files must leave
 
 # Bytes inspected from the first invalid UTF-8 byte on, to tell damaged UTF-8 from Windows-1252.
 _WINDOW_BYTES = 64 << 10
@@ -68,7 +68,7 @@ def walk_files(
 ) -> Iterator[Path | SkippedItem]:
     """Yield the files below `folder` with these suffixes (".md", lower case), sorted by name.
 
-    With `only`, yields those of them that are in it, and enters no other folders.
+    With `only`, yields only the files in it, and enters no other folders.
     Yields a SkippedItem for folders named in `leave`, ownwords workspaces, folders that cannot be
     listed, links to folders, and links to files outside `folder`.
     """
@@ -326,7 +326,7 @@ def require_room(folder: Path, size: int) -> None:
 
 
 def export_holds(path: Path, is_ours: Callable[[ExportFiles], object]) -> bool:
-    """Return whether `is_ours` is true of a zip that can be opened, or a folder's first files."""
+    """Return whether `is_ours` accepts a readable zip, or the first files of a folder."""
     try:
         if path.is_dir():
             files = {file.relative_to(path).as_posix(): file for file in first_files(path)}
@@ -344,11 +344,11 @@ def export_holds(path: Path, is_ours: Callable[[ExportFiles], object]) -> bool:
 class ExportFormat:
     """How to find the files of an export: as single files, in a folder or in a zip."""
 
-    mark: re.Pattern[bytes]  # in the first bytes of each
+    mark: re.Pattern[bytes]  # in the first bytes of each file
     layouts: tuple[str, ...]  # their paths in a folder, as glob patterns
     suffixes: tuple[str, ...]  # of their names in a zip
-    not_below: str = "\0"  # a folder in a zip that holds none
-    anywhere: bytes = b""  # each also holds this, perhaps far from its beginning
+    not_below: str = "\0"  # a folder in a zip with none of these files
+    anywhere: bytes = b""  # each file also holds this, perhaps far from its beginning
 
     def count(self, path: Path) -> int:
         """Return the number of files that `open` yields; 0 if the path cannot be read."""

@@ -1,7 +1,7 @@
 """Answers a question from the archive: from the posts' dates, with a model, or with passages.
 
 A model is asked unless the archive has nothing about the question. Its prompt is the question, as
-many passages as fit, and the question again. Each passage stands between delimiters that none of
+many passages as fit, and the question again. Each passage is between delimiters that none of
 them contains. The model has no tools, and only sentences with verified citations are shown,
 whatever a passage makes it write.
 """
@@ -34,7 +34,7 @@ SENTENCES: Final[dict[Kind, str]] = {
 _NOTHING = "No passage was found"
 PASSAGES: Final = 8
 _MAX_QUESTION = 2000  # characters
-_TRIES, _SHORTER = 3, 0.6  # attempts, each with a prompt of this share of the one before
+_TRIES, _SHORTER = 3, 0.6  # attempts; each shortens the prompt to this share
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Answer:
 
     `answer` is empty if only passages can be shown; `why` is then the reason, if a model was asked.
     `kind` says how the passages relate to the question (`SENTENCES`). `model` wrote the answer, ""
-    if none did. `excerpts` are the parts of the passages to show, by the ids of these.
+    if none did. `excerpts` are the parts of the passages to show, by passage id.
     """
 
     question: str
@@ -58,7 +58,7 @@ class Answer:
 
     @property
     def sentence(self) -> str:
-        """What is said of the passages."""
+        """The sentence about the passages."""
         is_empty = self.kind == "unjudged" and not self.passages
         return _NOTHING if is_empty else SENTENCES[self.kind]
 
@@ -192,7 +192,7 @@ _WHOSE: Final[dict[Whose, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The messages, the passages in them as far as shown, and the tokens left for the answer."""
+    """The messages, the passages as cut to fit, and the tokens left for the answer."""
 
     messages: tuple[Message, ...]
     excerpts: tuple[Passage, ...]

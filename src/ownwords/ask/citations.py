@@ -54,7 +54,7 @@ class Citation:
 
 # ---- what a model wrote
 
-# Patterns of line beginnings stay within the line, or runs of blank lines would take long.
+# Patterns for line beginnings do not cross lines: runs of blank lines would take too long.
 _MARKDOWN = re.compile(r"\*\*|__|^#+\s+|^[^\S\n]*(?:[-*•]|\d{1,2}[.)])\s+", re.MULTILINE)
 _BRACKETS = str.maketrans("【】［］", "[][]")
 # [2](address) is a mark, [words](address) are words; links are removed.
@@ -169,7 +169,7 @@ def _sentence_of(part: str, held: Sequence[str]) -> AnswerSentence:
 
 # ---- whether the passages support it
 
-# The share that must occur in one sentence of the passage for a citation without a quote.
+# For a citation without a quote: the share of the statement that one sentence must contain.
 _NEARLY_SAID = 0.6
 _NUMBER = re.compile(r"\b\d{3,}\b")
 _THOUSANDS = re.compile(r"(?<=\d)[,.\u2009\u202f ](?=\d{3}\b)")
@@ -193,7 +193,7 @@ def find_quote(quote: str, text: str) -> Span | None:
         return None
     begin, end = -1, 0
     for part in parts:
-        for words in (part, part.rstrip(".,;:!?")):  # the end of the model's own sentence
+        for words in (part, part.rstrip(".,;:!?")):  # without the model's own full stop
             if words and (at := normalized.find(words, end)) >= 0:
                 break
         else:
@@ -265,11 +265,11 @@ def _matching_sentence(statement: str, excerpt: Passage) -> Citation | None:
 def check_support(
     statement: str, cited: Sequence[Citation], question: str
 ) -> tuple[str, list[str]]:
-    """Return why the cited passages cannot support a sentence, or its words that no quote has.
+    """Return why the citations cannot support a sentence, else "", and its words not in a quote.
 
-    A sentence is unsupported if a number of three or more digits, such as a year, is neither in the
-    passages nor in the question, or if the quoted sentences have none of its words that are not in
-    the question.
+    A sentence is unsupported if it has a number of three or more digits, such as a year, that is
+    neither in the passages nor in the question, or if the quoted sentences have none of the words
+    that it adds to the question.
     """
     context = " ".join(f"{quote.passage.text} {_around(quote)}" for quote in cited)
     known = set(_NUMBER.findall(_THOUSANDS.sub("", f"{context} {question}")))
@@ -303,7 +303,7 @@ def _occurs(word: str, known: set[str]) -> bool:
 
 # ---- the answer that is shown
 
-_MAX_NAMED = 6  # words, or two of the reasons, named in a note
+_MAX_NAMED = 6  # words listed in a note
 CHECKED = (
     "Checked: every quote is in its post, word for word. Not checked: whether the sentences"
     " around the quotes say what the post means."
@@ -372,7 +372,7 @@ class AnswerBuilder:
         return "; ".join(why for why, _ in self._reasons.most_common(2))
 
     def why_nothing(self) -> str:
-        """Return why no sentence can be shown, to follow the name of the model."""
+        """Return why no sentence can be shown, worded to follow the model's name."""
         if _NO_ANSWER.search(THINKING.sub("", self._written)):
             return "finds no answer in these passages."
         if self._reasons:

@@ -59,7 +59,7 @@ class Period(NamedTuple):
     label: str
 
     def holds(self, day: str) -> bool:
-        """Whether an ISO day is in it; an empty day is in none."""
+        """Whether the period includes an ISO day; it never includes an empty one."""
         return bool(day) and self.start <= day < self.end
 
 
@@ -251,7 +251,7 @@ class _Question:
         if not posts:
             if is_when and only_lists:
                 return None
-            # A topic that no post of the period mentions may be written about at another time.
+            # The search continues: posts outside the period may be about the topic.
             is_open = only_lists and bool(topic)
             return DateAnswer(
                 self._none(every), self._passages(every) if is_open else (), not is_open

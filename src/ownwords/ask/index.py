@@ -88,7 +88,7 @@ class StoredVectors:
         return np.maximum.reduceat(of_windows, self.firsts) if len(self.passages) else self.scales
 
     def window(self, passage: int, of_windows: Floats) -> tuple[int, float]:
-        """Return the number and cosine of a passage's closest window, the first without vectors."""
+        """Return the index and cosine of a passage's closest window; 0 if it has no vectors."""
         place = int(np.searchsorted(self.passages, passage))
         if place == len(self.passages) or self.passages[place] != passage:
             return 0, float(of_windows.mean())
@@ -99,7 +99,7 @@ class StoredVectors:
     def closeness(self, cosines: Floats) -> Floats:
         """Return the z-scores of the cosines, plus 0.4 times the mean z-score of their posts.
 
-        A post is about what all of its passages are about. Measured: docs/log.md.
+        All passages of a post together show what it is about. Measured: docs/log.md.
         """
         deviations = (cosines - cosines.mean()) / (cosines.std() or 1.0)
         means = np.bincount(self.posts, deviations) / np.maximum(np.bincount(self.posts), 1)
@@ -128,7 +128,7 @@ def quantized(rows: Floats) -> tuple[Codes, Floats]:
 
 
 class IndexedPost(NamedTuple):
-    """A post for counting."""
+    """What questions of when and how many need of a post."""
 
     document: str
     title: str
@@ -231,7 +231,7 @@ class SearchIndex:
                     for document, key in changed:
                         _index(db, archive, document, key)
                         stage.advance()
-                if not is_current:  # merged, it is searched faster
+                if not is_current:  # searches are faster in a merged index
                     db.execute("INSERT INTO chunk_search(chunk_search) VALUES ('optimize')")
                 archive.set_meta("ask_state", archive.get_meta("state"))
             return len(changed)

@@ -33,7 +33,7 @@ class Passage:
     `date` is an ISO day, or None if the post has no date. `url` is a web address, a path on the
     site, or empty. `heading` names the section ("Rain › Gauges"). In `text`, lines that begin with
     ">" are quoted. `whose` is "other" for a post that was left out as somebody else's, "quoted"
-    where most of the passage is a quotation or a machine's output. `score` orders the passages of
+    if most of the passage is a quotation or a machine's output. `score` orders the passages of
     one search and cannot be compared across searches. `found_by` holds "title", "phrase",
     "text", "vectors", "date".
     """
@@ -50,7 +50,7 @@ class Passage:
     found_by: tuple[str, ...]
 
     def whose_is(self, quote: str) -> Whose:
-        """Return whose words a quote is: "quoted" if only quoted lines of the passage have it."""
+        """Return whose words a quote is: "quoted" if only its quoted lines contain it."""
         lines = self.text.split("\n")
         own = _plain(line for line in lines if not line.startswith(QUOTED_LINE))
         quoted = _plain(line for line in lines if line.startswith(QUOTED_LINE))
@@ -103,7 +103,7 @@ class _Piece(NamedTuple):
     detail: str = ""
 
 
-_Section = tuple[str, list[_Piece]]  # a heading, and what stands below it
+_Section = tuple[str, list[_Piece]]  # a heading, and the pieces below it
 
 
 def chunks_of(document: Document, *, is_left_out: bool = False) -> list[Chunk]:
@@ -245,7 +245,7 @@ def best_sentence(question: str, text: str) -> Span | None:
 
 
 def _matches(question: str, text: str, spans: Sequence[Span]) -> list[float]:
-    """Return for each span the sum over the question's stems in it of 1 / their spans."""
+    """Sum up for each span, over the question's stems in it, 1 / (spans with the stem)."""
     asked = telling_stems(question)
     matched = [asked & set(stems(text[begin:end])) for begin, end in spans]
     spans_with = Counter(word for each in matched for word in each)
@@ -279,7 +279,7 @@ def windows(title: str, heading: str, text: str) -> list[str]:
 
 
 def head_of(title: str, heading: str) -> str:
-    """Return what stands before each window of a passage."""
+    """Return the text that precedes each window of a passage."""
     return "\n".join(_cut(part, _HEAD_BYTES) for part in (title, heading) if part)
 
 
@@ -328,7 +328,7 @@ def _units_of(text: str, block: Span) -> list[Span]:
     if is_code(text[begin:end]):
         return [block]
     spans: list[Span] = []
-    item = -1  # the line of the list item before, which may have several sentences
+    item = -1  # the line of the previous list item, which may have several sentences
     for at, stop in sentences(text[begin:end]):
         first, last = begin + at, begin + stop
         line = text.rfind("\n", 0, first) + 1
@@ -349,7 +349,7 @@ def _pieces(text: str) -> Iterator[Span]:
             continue
         for unit in _units_of(text, block):
             begin, end = unit
-            # A long unit is cut at the ends of lines, or of words where a line is too long.
+            # A long unit is cut at the ends of lines, or of words if a line is too long.
             while len(text[begin:end].encode()) > WINDOW_BYTES:
                 most = begin + len(_cut(text[begin:end], WINDOW_BYTES))
                 space = text.rfind(" ", begin + (most - begin) // 2, most)
@@ -365,10 +365,10 @@ def _cut(text: str, size: int) -> str:
 
 
 SHOWN = 480  # characters of a passage, about five lines
-# The answer often follows the words of the question: a unit gains this share of the score of the
-# unit before it, and of what that one gains; code gains all of it.
+# The answer often follows the words of the question: a unit gains this share of the score that the
+# previous unit has or has gained for its words; code gains all of that score.
 _BEFORE_SHARE = 0.6
-# Weights of what the reader says of a unit, and of a number or a name that the question asks for,
+# Weights of the reader's share for a unit, and of a number or name that the question asks for,
 # relative to the share of the question's words. Measured: docs/log.md.
 _READING, _FITTING = 2.0, 1.5
 _WEAK = 0.3  # units with less than this share of the best score are not marked
@@ -377,8 +377,8 @@ _WEAK = 0.3  # units with less than this share of the best score are not marked
 class PassageExcerpt(NamedTuple):
     """The part of a passage to show: the `span` of adjacent units, about `SHOWN` characters.
 
-    `matching` are the spans of the units that match the question best, best first, inside `span` or
-    not.
+    `matching` are the spans of the units that match the question best, best first; they may be
+    outside `span`.
     """
 
     span: Span
@@ -388,8 +388,8 @@ class PassageExcerpt(NamedTuple):
 def excerpt_of(question: str, text: str, shares: Sequence[float] = ()) -> PassageExcerpt:
     """Select the excerpt of a passage by words, and by the reader's `shares` of its units, if any.
 
-    The best two adjacent units match, because often one names what the other is about, and the best
-    of the others.
+    The matching units are the best two adjacent ones, because often one names what the other is
+    about, and the best of the others.
     """
     spans = units(text) or [(0, 0)]
     own = _matches(question, text, spans)
@@ -409,7 +409,7 @@ def excerpt_of(question: str, text: str, shares: Sequence[float] = ()) -> Passag
     least = max(1e-9, _WEAK * max(scores))
     chosen = [at for at in ranked if at in (first, first + 1, other) and scores[at] >= least]
     # The adjacent units that fit, with the highest sum of score * sqrt(length): the root keeps a
-    # few short units from outweighing a long one, and the reverse.
+    # few short units from outweighing a long one, or the reverse.
     worth = [max(0.0, x) * sqrt(min(b - a, SHOWN)) for x, (a, b) in zip(scores, spans, strict=True)]
     ends = [
         bisect_right(spans, a + SHOWN, i + 1, key=itemgetter(1)) for i, (a, _) in enumerate(spans)

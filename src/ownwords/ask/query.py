@@ -60,9 +60,9 @@ class Query:
     """A question on one line, its content words and its quoted phrases.
 
     `has_subject` is False if it has only stop words, `is_bare` True if it has nothing but `words`;
-    `names` are those of `words` that are numbers, or names by their capitals. `vectors` are those
-    of the question, by the names of the encoders that have read it; `readings` are windows that the
-    reader has read with it.
+    `names` are those of `words` that are numbers, or names by their capitals. `vectors` holds
+    the question's vectors by the name of their encoder, `readings` what the reader found in each
+    window.
     """
 
     text: str
@@ -76,7 +76,7 @@ class Query:
     readings: dict[Window, Reading] = field(default_factory=dict, compare=False)
 
     @staticmethod
-    @lru_cache(maxsize=8)  # whatever answers a question shares one reading of it
+    @lru_cache(maxsize=8)  # everything that answers a question shares its Query
     def of(question: str) -> "Query":
         text = " ".join(visible(repair_text(question[:_MAX_CHARS])[0]).split())
         lower = text.lower()
@@ -98,9 +98,9 @@ class Query:
 
 
 def _names(text: str, code: str) -> frozenset[QueryTerm]:
-    """Return the words of a question with a digit, or with a capital where one marks a name."""
+    """Return the words of a question with a digit, or with a capital that marks a name."""
     _, *others = words = WORD.findall(text) or [""]
-    # A capital marks none at the beginning, in German, or where every word has one.
+    # A capital marks no name at the beginning, in German, or if every word has one.
     has_names = code != "de" and any(word[0].islower() for word in others)
     names = {word for word in others if has_names and word[0].isupper()}
     names |= {word for word in words if any(map(str.isdigit, word))}
@@ -127,7 +127,7 @@ def quotations(text: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=64)
 def telling_stems(text: str) -> frozenset[str]:
-    """Return the stems of the words of a question or sentence that are no stop words."""
+    """Return the stems of the words of a question or sentence that are not stop words."""
     words = ["".join(unit) for unit in word_units(text)]
     _, empty = detect_stop_words([word.lower() for word in words])
     return frozenset(stem for word in words if word.lower() not in empty for stem in stems(word))
@@ -138,7 +138,7 @@ def telling_stems(text: str) -> frozenset[str]:
 
 @cache
 def _asked() -> list[tuple[re.Pattern[str], re.Pattern[str]]]:
-    """Return pairs: what asks for a duration, a count, a number or a name, and what is one."""
+    """Return pairs of patterns: asks for a duration, count, number or name; is one."""
     asks = zip(*in_all_languages("asks").values(), strict=True)
     return [
         (re.compile(rf"\b(?:{'|'.join(filter(None, patterns))})\b"), re.compile(filled(answer)))
@@ -147,9 +147,9 @@ def _asked() -> list[tuple[re.Pattern[str], re.Pattern[str]]]:
 
 
 def has_asked(question: str, text: str, spans: Sequence[tuple[int, int]]) -> list[bool]:
-    """Whether each span has what the question asks for and does not have, a number or a name.
+    """Whether each span has a number or name that the question asks for, and does not itself have.
 
-    Where any span has a duration or a count that is asked for, no other number will do.
+    If any span has the duration or count that is asked for, other numbers do not count.
     """
     asked, has = question.casefold(), [False] * len(spans)
     for asks, answer in _asked():

@@ -1,9 +1,9 @@
 """Reads a question and a passage together: does the passage answer, and which sentence does?
 
-The vectors of the search are made apart: they tell what a passage is about, not whether it answers.
-Here the lower layers of all-MiniLM-L6-v2 read each text alone, and its upper layers both, changed
-by a LoRA; the split is DeFormer's (Cao et al. 2020, arXiv 2005.00697). The LoRA and two linear
-outputs are in the package, trained by `base/reader.py`.
+The search makes its vectors separately: they tell what a passage is about, not whether it answers.
+Here the lower layers of all-MiniLM-L6-v2 read each text alone, and its upper layers, changed by a
+LoRA, read both; the split is DeFormer's (Cao et al. 2020, arXiv 2005.00697). The LoRA and two
+linear outputs are in the package, trained by `base/reader.py`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,13 +43,13 @@ class Window(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """Log odds that a window answers, but for the cosine, and of each sentence to be the answer."""
+    """Log odds that a window answers, without the cosine, and that each sentence does."""
 
     answers: float
     sentences: tuple[float, ...]
 
     def shares(self) -> list[float]:
-        """Return for each sentence how likely it is that it answers."""
+        """Return for each sentence the probability that it answers."""
         odds = np.exp(np.array(self.sentences, np.float64).clip(-50, 50))
         shares: list[float] = (odds / (1 + odds.sum())).tolist()
         return shares
@@ -58,8 +58,8 @@ class Reading(NamedTuple):
 class Reader:
     """An encoder whose upper layers read question and passage together; thread-safe.
 
-    The log odds of an answer also gain `cosine_weight` times the cosine of the two vectors that the
-    encoder makes of them apart, which the search has.
+    The log odds of an answer also gain `cosine_weight` times the cosine of the vectors of question
+    and passage, which the search adds.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Reader:
         arrays = map_arrays(read_header(path).values())
         stored = {name: np.asarray(array, np.float32) for name, array in arrays.items()}
         self._passage_type, self._closeness = stored["passage_type"], stored["closeness"][0]
-        # Of the log odds of an answer: the sentences, how close the two are, their own vectors.
+        # Weights in the log odds of an answer: the sentences, and both cosines.
         self._shares = stored["shares"]
         self.cosine_weight = float(self._shares[2])
         self._outputs, self._biases = stored["outputs.weight"], stored["outputs.bias"]

@@ -3,7 +3,7 @@
 Both searches are fused by score. Fusion by rank would give the first hit of either search the same
 weight, even if only a stray word of the question matched. Here the weight of the words depends on
 how rare they are: a convex combination of scores (Bruch et al. 2023, "An analysis of fusion
-functions for hybrid retrieval"). What is said of the result rests on `reader.py` alone.
+functions for hybrid retrieval"). How the result is described depends mainly on `reader.py`.
 """
 
 import math
@@ -47,7 +47,7 @@ def fuse(by_text: Ranking, passages: Ids, closeness: Floats, rarity: float) -> R
 
     `passages` are the ids with a vector, in order; a passage without one counts as the last of the
     best. `rarity`, from 0 to 1, is that of the question's words: common words weigh little, because
-    questions in other words than the post's consist of them.
+    a question that paraphrases a post consists of them.
     """
     if not len(passages):
         return by_text
@@ -71,13 +71,14 @@ def nearest(passages: Ids, scores: Floats, limit: int) -> Ranking:
 # ---- what was found
 
 
-# Passages that the reader reads, and what its log odds weigh in their order, in standard deviations
-# of the cosines. All of these were chosen on sources that it was not trained with: docs/log.md.
+# How many passages the reader reads, and the weight of its log odds in their order, in standard
+# deviations of the cosines. All were chosen on sources outside its training data: docs/log.md.
 _READ, _READING_WEIGHT = 12, 0.6
-# What they lose if the best sentence lacks a duration or a count that is asked for.
+# Subtracted from the log odds if the best sentence lacks a duration or count asked for.
 _NO_AMOUNT = 1.0
-# The best passage is said to answer from these log odds on, of which a low highest cosine takes
-# some; the archive has nothing about it if no log odds are positive and the cosine is so low.
+# The best passage counts as an answer from these log odds on, after a deduction if the highest
+# cosine is below the usual one. If no log odds are positive and that cosine is below `_ABSENT`, the
+# archive has nothing about the question.
 _ANSWERED, _USUAL_COSINE, _COSINE_WEIGHT, _ABSENT = -0.35, 0.45, 5.0, 0.33
 
 
@@ -93,9 +94,9 @@ _OVERVIEW = re.compile(
 class RetrievalResult:
     """The passages of a search, best first, and how they relate to the question.
 
-    `kind` is "answer"; "nearest" if they are about it, and none clearly answers; "absent" if the
-    archive has nothing about it: then `passages` are the best of the three closest posts; without a
-    reader "unjudged". `notes` say what is missing.
+    `kind` is "answer"; "nearest" if they are about it, but none clearly answers it; "absent" if the
+    archive has nothing about it, and `passages` are then the best of the three closest posts;
+    "unjudged" without a reader. `notes` say what is missing.
     """
 
     passages: tuple[Passage, ...]
@@ -104,14 +105,14 @@ class RetrievalResult:
 
 
 def kind_of(odds: float, cosine: float) -> Kind:
-    """Return what the passages are, by the highest log odds of an answer and the highest cosine."""
+    """Return how the passages relate to the question, by the highest log odds and cosine."""
     if odds + _COSINE_WEIGHT * min(0.0, cosine - _USUAL_COSINE) >= _ANSWERED:
         return "answer"
     return "absent" if odds < 0 and cosine < _ABSENT else "nearest"
 
 
 def _limits(query: Query, unread: int) -> Iterator[str]:
-    """Yield notes of what a search for the question cannot do."""
+    """Yield notes on what the search cannot do for this question."""
     if not query.has_subject:
         yield "The question has no word to search for."
     if _OVERVIEW.search(query.text):
@@ -193,7 +194,7 @@ class ArchiveSearcher:
             notes.append(f"No post contains {_named(query.phrases)}.")
         elif unknown and not len(ids):
             notes.append(f"No post contains {_named(unknown)}.")
-        # Only names and numbers: a question may say everything else in other words than the post.
+        # Only names and numbers: a question may paraphrase everything else.
         named = {term for term in query.names if not (is_title or (term in unknown and notes))}
         if absent := [term for term in words.absent_from(passages) if term in named]:
             notes.append(f"None of these passages contains {_named(absent)}.")
@@ -202,7 +203,7 @@ class ArchiveSearcher:
         if answers:
             kind = kind_of(max(answers.values()), float(of_windows.max()))
         if phrase_chunks or is_title or (query.is_bare and words.stand_together(by_text)):
-            kind = "answer"  # "limescale" asks where the word is
+            kind = "answer"  # a bare "limescale" asks which posts have the word
         elif kind == "absent" and unread:
             kind = "nearest"  # a passage without a vector may be about it
         if kind == "absent":
@@ -234,7 +235,7 @@ class ArchiveSearcher:
         return answers
 
     def _readings(self, query: Query, windows: Iterable[Window]) -> dict[Window, Reading]:
-        """Return the question's readings, with those of these windows; each is read once."""
+        """Return the question's readings, including those of these windows, each read once."""
         missing = [each for each in windows if each not in query.readings]
         if missing and self._reader:
             read = self._reader.read(query.text, missing)
@@ -244,8 +245,8 @@ class ArchiveSearcher:
     def excerpts(self, question: str, passages: Sequence[Passage]) -> dict[int, PassageExcerpt]:
         """Return the excerpt of each passage, by its id.
 
-        If passages were read, the reader reads all of the first; of the others, it has read the
-        closest window.
+        If `find` had passages read, the reader now reads all windows of the first passage; of the
+        others it has read only the closest window.
         """
         query = Query.of(question)
         found = {}
@@ -399,7 +400,7 @@ def reordered(ranking: Ranking, answers: Mapping[int, float]) -> Ranking:
 
 
 def _units_in(spans: Sequence[Span], window: Span) -> list[int]:
-    """Return the numbers of the units that a window has a part of."""
+    """Return the indices of the units that overlap a window."""
     return [n for n, (a, b) in enumerate(spans) if a < window[1] and b > window[0]]
 
 

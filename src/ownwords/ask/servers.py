@@ -69,7 +69,7 @@ _TURNS = re.compile(
     r"(<)(?=\||/?s>|/?bos>|/?eos>|start_of_turn>|end_of_turn>|</?SYS>>)|(\[)(?=/?INST\])|(\|)(?=>)",
     re.IGNORECASE,
 )
-# What some models write before their answer, and may not have ended.
+# Reasoning that some models write before their answer; it may be cut off.
 THINKING: Final = re.compile(
     r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)\s*", re.DOTALL | re.IGNORECASE
 )
@@ -83,8 +83,8 @@ Message = Mapping[str, str]
 class Endpoint:
     """A model on an OpenAI-compatible server.
 
-    If `model` is empty, the server's first generative model. `url` usually ends in /v1, `server` is
-    its name for users. A request that fails raises EndpointError.
+    If `model` is empty, the server's first generative model is used. `url` usually ends in /v1;
+    `server` is its name for users. A request that fails raises EndpointError.
     """
 
     url: str
@@ -149,7 +149,7 @@ class Endpoint:
         temperature: float = _TEMPERATURE,
         seed: int = 1,
     ) -> Generator[str]:
-        """Yield the pieces of an answer as they arrive; the request is sent for the first.
+        """Yield the pieces of an answer as they arrive; the first `next` sends the request.
 
         Raises ContextLengthError if the messages are too long.
         """
@@ -197,7 +197,7 @@ class Endpoint:
     def _response(
         self, path: str, body: Mapping[str, object] | None, silence_s: float
     ) -> Iterator["httpx.Response"]:
-        """A response whose body has not been read."""
+        """Send a request, and yield the response before its body is read."""
         import httpx  # noqa: PLC0415 - most questions ask no server
 
         def follow(event: str, info: Mapping[str, Any]) -> None:
@@ -234,7 +234,7 @@ class Endpoint:
             raise self._error(f"broke off: {why}", hint) from error
 
     def _events(self, path: str, body: Mapping[str, object]) -> Iterator[Any]:
-        """Yield the objects of an event stream as they arrive, or the one of a plain answer.
+        """Yield the objects of an event stream as they arrive, or the only one of a plain answer.
 
         A stream ends at `[DONE]` or with the connection; only the objects show whether the answer
         is complete.
@@ -346,7 +346,7 @@ def default_backend(discover: Callable[[], list[Endpoint]] = discover) -> Endpoi
 def open_backend(model: str, *, discover: Callable[[], list[Endpoint]] = discover) -> Endpoint:
     """Return the model at an address or of that name on this machine, or raise OwnwordsError.
 
-    The name of a server may stand before the model's, or alone: "ollama:gemma3:4b", "ollama".
+    The server's name may precede the model's or replace it: "ollama:gemma3:4b", "ollama".
     """
     if model.startswith(("http://", "https://")):
         return endpoint_at(model)

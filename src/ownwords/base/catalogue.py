@@ -35,7 +35,7 @@ LARGE: Final = 50_000_000  # parameters
 RESERVED = frozenset({SHIPPED, "none"})  # names with a special meaning
 RECOMMENDED: Final = "smollm2-135m"  # for a first model in English
 MANIFEST = "base.json"
-# Adapters of known bases, one folder each: tasks that a base learns once, before any author.
+# Adapters of known bases, one folder each, for tasks that do not depend on an author.
 ADAPTERS = Path(__file__).parent / "adapters"
 NOTES = "notes.safetensors"  # writing from notes
 
@@ -322,7 +322,7 @@ def check_fits(folder: Path) -> None:
 
 
 def check_usable(folder: Path) -> None:
-    """Raise OwnwordsError unless the base in this folder opens, and a few words have logits."""
+    """Raise OwnwordsError unless the base in this folder opens and its logits are finite."""
     import numpy as np  # noqa: PLC0415 - a tenth of a second
 
     from ownwords.inference.model import Model  # noqa: PLC0415

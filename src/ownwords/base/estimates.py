@@ -124,7 +124,7 @@ class TuningTask:
             validation_bytes=self.text_bytes // 8,  # a tenth of all, as is the test part
             tokens=round(self.text_bytes / _BYTES_PER_TOKEN),
             spent_s=_start_s(base.config),
-            # A LoRA learns from pairs of notes in English, the built-in base replays its own text.
+            # A LoRA also learns from English notes; the built-in base replays its own text.
             replay_bytes=self.text_bytes if self.is_english or not is_lora else 0,
             base=BaseModelInfo(shape, parameters, bf16=self.keeps_bf16),
         )
@@ -143,7 +143,7 @@ class TuningTask:
         return base.measured.english * PLAN_CONSTANTS.tuned_share(read)
 
     def bits_range(self, base: BaseOption, expected: Forecast | None) -> tuple[float, float] | None:
-        """Return the lowest and the highest bits per byte to expect, by the blog."""
+        """Return the lowest and the highest bits per byte to expect, depending on the blog."""
         bits, measured = self.bits(base, expected), base.measured
         if bits is None or measured is None:
             return None
@@ -157,7 +157,7 @@ class TuningTask:
         found = self._forecast(base, 0.0, UNLIMITED) if base.config else None
         if found is None or base.config is None:
             return None
-        # The time grows with what is read, but for the batch size, which grows with it too.
+        # The time is not proportional to what is read, because the batch size grows as well.
         overhead_s = _start_s(base.config) + PLAN_CONSTANTS.close_s
         seconds = found.seconds
         while found and found.epochs < wanted:
@@ -167,7 +167,7 @@ class TuningTask:
         return found
 
     def readings(self, base: BaseOption) -> list[Forecast]:
-        """Return the shortest trainings that read a tenth, all, and as much as helps of the texts.
+        """Return the shortest trainings that read a tenth of the texts, all, and as much as helps.
 
         Only those that differ notably in time; none if no training is possible.
         """
@@ -282,8 +282,8 @@ def check_fits(name: str, task: TuningTask, options: Sequence[BaseOption]) -> No
 def usual_minutes(name: str, task: TuningTask, options: Sequence[BaseOption]) -> float:
     """Return the minutes of a training for which the user gives none.
 
-    As many as a large base needs to read the texts once, from 2 to 6, or the first model would make
-    no sense; 4 for the built-in base, or from scratch.
+    A large base gets as many as it needs to read the texts once, from 2 to 6; with fewer, the first
+    model would make no sense. The built-in base, or a training from scratch, gets 4.
     """
     lowest, usual, highest = USUAL_MINUTES
     longest = replace(task, seconds=60.0 * highest)

@@ -52,7 +52,7 @@ _MIN_REMOVED = 0.25  # of the tokens, to be worth a second copy of the model
 _BLOCK_ROWS = 4096
 _SAMPLED_TEXTS = 50
 _MIN_OF_SCRIPT = 0.005  # of the letters, for a script to count as the author's
-_MIN_SHARE = 0.1  # of all letters, for a language to count; less are quotations
+_MIN_SHARE = 0.1  # of all letters, for a language to count; less is taken as quotations
 _TOKENIZER_SETTINGS = (
     "add_bos_token",
     "add_eos_token",
@@ -105,7 +105,7 @@ def trim(base: Path, texts: Iterable[str], out: Path, *, progress: Progress | No
 
 
 def kept_ids(full: Tokenizer, texts: Sequence[str]) -> set[int]:
-    """Return the ids to keep for the author of these texts, apart from those they are merged of."""
+    """Return the ids to keep for these texts, without the tokens that these are merged from."""
     ids = _ids_of(full, texts)
     english, others = _by_language(texts)
     if english or not others:
@@ -156,8 +156,8 @@ def _ids_of(full: Tokenizer, texts: Sequence[str]) -> set[int]:
 def _bigrams(text: str) -> frozenset[str]:
     """Return the pairs of letters of a text in lower case; of a single letter, the letter.
 
-    Groups of three would remove tokens that the author's next post needs: of what the base knew of
-    a Polish blog of 14 posts, they lost 5.9%, pairs .1%.
+    Groups of three would remove tokens that the author's next post needs: on a Polish blog of 14
+    posts they lost 5.9% of what the base knew, but pairs only 0.1%.
     """
     text = text.casefold()
     return frozenset(text[at : at + 2] for at in range(max(1, len(text) - 1)))

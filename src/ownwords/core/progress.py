@@ -27,12 +27,12 @@ SAMPLE: Final = "sample: "  # prefix of a note that holds text the model wrote
 ADVANCE_INTERVAL_S = 0.1  # minimum time between two "advance" events
 _LOGGED = ("start", "done", "note", "metric")
 _RATE_WINDOW_S = 15.0  # time constant of the exponentially weighted rate
-_UNKNOWN_S = 1.0  # assumed for a part without an estimate, so that it counts, but hardly
-_OVERDUE_SHARE = 0.1  # of the elapsed time: what a part that should have ended still needs
+_UNKNOWN_S = 1.0  # assumed for a part without an estimate, so that it counts a little
+_OVERDUE_SHARE = 0.1  # of its elapsed time: an overdue part is assumed to need that much more
 _MAX_SHARE = 0.99  # of a job that is not done
-_SMALL_RISE = 1.25  # a new estimate above the shown one, up to this factor, only slows its fall
+_SMALL_RISE = 1.25  # an estimate higher than the shown one by less than this slows its fall
 _INTERVAL_S = 0.5  # between two reports; longer in a long job
-_REPORTS = 1000  # about as many in a whole job
+_REPORTS = 1000  # in a whole job, approximately
 # Training fills the minutes it was given: saving and choosing the weights come after the last step,
 # so the steps alone would promise too little.
 TIMED_PART = "train"
@@ -219,7 +219,7 @@ class JsonLines:
         )
         try:
             data += b"\n"
-            while data:  # a disk that fills up may write only a part
+            while data:  # a nearly full disk may take only a part
                 data = data[self._file.write(data) :]
         except OSError as error:
             raise self._failed(error) from error
@@ -235,7 +235,7 @@ class JsonLines:
 
 
 def _encodable(text: str) -> str:
-    """Return the text without what UTF-8 cannot encode, as in the name of a file."""
+    """Replace the characters that UTF-8 cannot encode, such as those of some file names."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -288,11 +288,11 @@ class Timeline:
         self._parts: dict[str, _Part] = {}
         self._current = ""
         self._stages: dict[str, tuple[float, float]] = {}  # by name: time, and remaining seconds
-        self._began: float | None = None  # the first part: waiting for another job is no progress
+        self._began: float | None = None  # the first part; waiting for another job is not progress
         self._reported_at = -math.inf
         self._note = ""
         self.share = 0.0
-        self._shown_s, self._shown_at = math.inf, 0.0  # the time left as reported last
+        self._shown_s, self._shown_at = math.inf, 0.0  # the last reported time left, and when
 
     def __call__(self, event: Event) -> None:
         """Take in an event; report at most every half second, but a note or a new part at once."""
@@ -386,9 +386,9 @@ class Timeline:
 
 
 def left_after(promised_s: float, silent_s: float) -> float:
-    """Return the seconds left when nothing was reported since so many were promised.
+    """Return the seconds left, `silent_s` after a report that `promised_s` were left.
 
-    What is late is assumed to need as long again: "a few seconds" would be a guess.
+    A late job is assumed to need as much time again as it is late.
     """
     return abs(promised_s - silent_s)
 
@@ -403,7 +403,7 @@ def reporting_job(progress: Progress, environment: Mapping[str, str]) -> Iterato
 
     def store(state: JobProgress) -> None:
         draft = Path(f"{path}.unfinished")
-        with suppress(OSError):  # a full disk ends what saves results, not this
+        with suppress(OSError):  # a full disk must not end the job here
             draft.write_bytes(msgspec.json.encode(state))
             draft.replace(path)
 

@@ -130,7 +130,7 @@ def _hash_chunk(text: str, offset: int) -> TextChunk:
     ends = np.flatnonzero(inside & over) + 1
     up, down = _powers()
     hashes = _splitmix64(np.add.reduceat(folded * up[: len(codes)], starts) * down[starts])
-    inside[1:] |= inside[:-1]  # with the character after each word
+    inside[1:] |= inside[:-1]  # include the character after each word
     places = np.flatnonzero(inside)
     plain = np.maximum(folded[places], np.uint32(SPACE))
     return TextChunk(WordHashes(hashes, starts + offset, ends + offset), plain, places + offset)

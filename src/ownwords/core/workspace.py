@@ -1,4 +1,4 @@
-"""The workspace folder: its paths, its lock, finding the one a command means; atomic writes."""
+"""The workspace folder: its paths and lock, and how a command finds it; atomic writes."""
 
 import errno
 import os
@@ -142,7 +142,7 @@ def _user_folder(variable: str, on_linux: str, on_mac: str) -> Path:
 def source_name(source: Path, *, full: bool = False) -> str:
     """Return a short name for a source; for `SITE/input/db.sqlite`, the name of the site.
 
-    The next export of a blog has the same name unless it is `full`: with its date and number.
+    All exports of a blog have the same name, unless it is `full`, with the date and number.
     """
     path = source.resolve()
     if path.name == "db.sqlite":
@@ -180,7 +180,7 @@ def nearest_workspace(here: Path) -> Workspace:
     for folder in (here, *here.parents):
         if _has_archive(folder) or any(map(_has_archive, folder.glob(f"*{SUFFIX}"))):
             return resolve_workspace(None, folder)
-    return resolve_workspace(None, here)  # which says what is missing
+    return resolve_workspace(None, here)  # raises the error that says what is missing
 
 
 def has_model(here: Path) -> bool:
@@ -311,7 +311,7 @@ def writing_atomically(path: Path) -> Iterator[IO[bytes]]:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            os.chmod(name, 0o666 & ~UMASK)  # noqa: PTH101 - mkstemp makes files only their owner reads
+            os.chmod(name, 0o666 & ~UMASK)  # noqa: PTH101 - mkstemp makes the file private
             os.replace(name, path)  # noqa: PTH105 - both names are strings here
         except BaseException:
             with suppress(OSError):

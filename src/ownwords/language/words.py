@@ -56,7 +56,7 @@ def month_number(name: str) -> int:
 
 @cache
 def number_words(section: str = "numbers") -> dict[str, int]:
-    """Return the English words of `numbers`, `tens` or `multiples` with what each stands for."""
+    """Return the English words of `numbers`, `tens` or `multiples` with their values."""
     words = language("en")[section].split()
     return dict(zip(words[::2], map(int, words[1::2]), strict=True))
 
@@ -85,8 +85,8 @@ def filled(pattern: str) -> str:
 
 # ---- words in any script
 
-# Invisible characters that the archive keeps because some scripts and emoji need a single one of
-# them: text could be hidden in runs of these, and in tags, of which only flags are made.
+# Invisible characters that the archive keeps because some scripts and emoji need single ones. Text
+# could be hidden in runs of them, or in tag characters, which only flags need.
 _HIDDEN = re.compile(
     "(\U0001f3f4[\U000e0061-\U000e007a]{3,6}\U000e007f)"
     "|[\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0\U0001d173-\U0001d17a\U000e0000-\U000e01ef]+"
@@ -146,7 +146,7 @@ def stop_words() -> dict[str, frozenset[str]]:
 
 @cache
 def content_free() -> dict[str, frozenset[str]]:
-    """Return the stop words of each language with its words about posts in general."""
+    """Return the stop words of each language and its words about posts in general."""
     return {**stop_words(), "en": stop_words()["en"] | word_set(language("en")["posts"])}
 
 

@@ -133,7 +133,7 @@ class Tokenizer:
         return "".join(letters)
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """Return the bytes of the tokens, of special ones their names; unknown ids are errors."""
+        """Return the bytes of the tokens (special ones: their names); unknown ids are errors."""
         return b"".join(self._pieces(ids))
 
     def decode(self, ids: Iterable[int]) -> str:

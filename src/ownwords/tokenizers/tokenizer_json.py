@@ -45,7 +45,7 @@ def write(document: Mapping[str, object]) -> bytes:
 
 
 def read(name: str, data: bytes) -> Json:
-    """Parse a JSON object; data that is too large, damaged, too deep or no object is an error."""
+    """Parse a JSON object; TokenizerError if it is too large, damaged, too deep or no object."""
     if len(data) > LARGEST:
         raise TokenizerError(f"{name} has {len(data) >> 20} MB; at most {LARGEST >> 20} are read")
     try:
@@ -212,8 +212,8 @@ _REPLACEMENT = "\ufffd"
 # U+0004), but not these.
 _NEEDED = frozenset(b"\t\n" + bytes(range(0x20, 0x7F)) + _REPLACEMENT.encode())
 
-# The steps allowed in each part of the file, the name of the list of a Sequence of them, and the
-# settings required of each.
+# For each part of the file: the key of the list in a Sequence, and the allowed steps with the
+# settings that each requires.
 _STEPS: Mapping[str, tuple[str, Mapping[str, Json]]] = {
     "normalizer": (
         "normalizers",

@@ -211,7 +211,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     intro: Sequence[Block] = ()
     sections: Sequence[Section] = ()
     footer: Sequence[Line] = ()
-    command: str = ""  # of the terminal, that prints the entries left out here
+    command: str = ""  # prints, in a terminal, the entries left out here
 
 
 def post_page(id_: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from ownwords.view import blocks as b
 from ownwords.view.format import compact, count, inline, percent, plain, ratio
 
-STYLE: Final = Path(__file__).with_name("view.css")  # with the page of `ownwords serve`
+STYLE: Final = Path(__file__).with_name("view.css")  # also for the page of `ownwords serve`
 _DOCUMENT_STYLE = Path(__file__).with_name("document.css")
 # Content security policy: nothing is loaded, even if a title were not escaped.
 _POLICY = (

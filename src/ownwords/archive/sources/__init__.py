@@ -32,7 +32,7 @@ from ownwords.view.format import count
 class Source(Protocol):
     """The interface of every source module.
 
-    One that reads texts that are files of their own also has their SUFFIXES, in lower case.
+    A source of texts that are single files also has their SUFFIXES, in lower case.
     """
 
     NAME: str  # in a list: "WordPress", "plain text"
@@ -45,10 +45,10 @@ class Source(Protocol):
 
 
 class FileByFile(Source, Protocol):
-    """The interface of those in FILE_BY_FILE, which read each file of a folder by itself."""
+    """The interface of the sources in FILE_BY_FILE, which read each file of a folder by itself."""
 
     def read(self, path: Path, only: Set[Path] | None = None) -> Iterator[SourceItem]:
-        """Yield the same of the files in `only` alone."""
+        """Yield its items; with `only`, those of these files alone."""
 
 
 # The first source that recognises a path reads it, so specific sources precede general ones.
@@ -91,7 +91,7 @@ def readable_kinds() -> list[str]:
 
 @cache
 def text_suffixes() -> frozenset[str]:
-    """Return the suffixes of all texts that are files of their own."""
+    """Return the suffixes of all texts that are single files."""
     return frozenset().union(*(getattr(load_source(n), "SUFFIXES", ()) for n in SOURCE_NAMES))
 
 
@@ -173,7 +173,7 @@ def suffix_advice(name: str) -> str:
     return _ADVICE.get(PurePosixPath(name).suffix.lower(), "")
 
 
-# ---- zips and tars of texts that no source reads packed, such as one of Markdown files
+# ---- zips and tars that no source reads directly, such as one of Markdown files
 
 # Files that are unpacked beside the texts, because they say which program made them.
 _SETTINGS = frozenset({".xml", ".json", ".yml", ".yaml", ".toml"})
@@ -202,7 +202,7 @@ def _detect_packed(path: Path) -> DetectedSource:
 
 @contextmanager
 def _errors_name(path: Path, folder: Path) -> Iterator[None]:
-    """Let errors about the folder name the path from which it was unpacked."""
+    """In errors about the folder, name the path from which it was unpacked."""
     try:
         yield
     except OwnwordsError as error:
@@ -295,9 +295,9 @@ def read_texts(
 ) -> Iterator[SourceItem]:
     """Yield the items of `read(file, name)` for a single file, or for each file of a folder.
 
-    The name is relative to the folder, whose files are those of `list_texts`, or those of them in
-    `only`. One for which `read` raises SourceError is skipped with that reason. `expected`
-    estimates the texts in a file.
+    The name is relative to the folder. Its files are those of `list_texts`, limited to `only` if
+    given. A file for which `read` raises SourceError is skipped with that reason. `expected`
+    estimates how many texts a file holds.
     """
     if not path.is_dir():
         yield ExpectedCount(expected(path))

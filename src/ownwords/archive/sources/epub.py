@@ -114,7 +114,7 @@ def _words(node: etree._Element) -> str:
 
 
 def _inside(beside: str, href: str) -> str:
-    """Return the file in the zip to which `href` in the file `beside` leads."""
+    """Return the file in the zip that `href` in the file `beside` refers to."""
     folder = posixpath.dirname(beside)
     return posixpath.normpath(posixpath.join(folder, unquote(href.partition("#")[0])))
 
@@ -122,7 +122,7 @@ def _inside(beside: str, href: str) -> str:
 def _refuse_locked(members: untrusted_files.ExportFiles, package: _Package) -> None:
     if _ENCRYPTION not in members.names:
         return
-    # Free books may encrypt fonts as well, which is not a lock.
+    # Free books may encrypt their fonts, too, which does not lock the text.
     locked = read_xml(members, _ENCRYPTION).iter("{*}CipherReference")
     if {unquote(node.get("URI") or "") for node in locked} & package.spine.keys():
         raise SourceError(

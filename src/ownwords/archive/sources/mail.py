@@ -72,7 +72,7 @@ def detect(path: Path) -> str | None:
 
 
 def read(path: Path) -> Iterator[SourceItem]:
-    """Yield the user's own mail: what is in a sent folder, or else by the most frequent sender."""
+    """Yield the user's mail: that in a sent folder, or else that of the most frequent sender."""
     headers = BytesHeaderParser(policy=email.policy.default)
     parser = BytesParser(policy=email.policy.default)
     senders: Counter[str] = Counter()

@@ -30,7 +30,7 @@ _FENCED = re.compile(
     r"(?P<fence>-{3,}|\+{3,})[ \t]*\n(?P<head>.*?)^(?P=fence)[ \t]*(?:\n|\Z)",
     re.DOTALL | re.MULTILINE,
 )
-_YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast where it was compiled
+_YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast if it was compiled
 _SIMPLE_LINE = re.compile(r"^([A-Za-z_]\w*)[ \t]*[:=][ \t]*(\S.*)$", re.MULTILINE)
 _DATE_KEYS = (
     *("date", "published", "publishdate", "published_at", "pubdate"),

@@ -126,7 +126,7 @@ def _nearest(node: _Node, names: tuple[str, ...]) -> Iterator[_Node]:
 class _Reader:
     """The paragraphs of a document; each format says where its parts are and how to read them."""
 
-    is_mixed = False  # whether text may stand outside of <t>
+    is_mixed = False  # whether text may be outside of <t>
 
     def __init__(self, members: ExportFiles) -> None:
         self.members = members
@@ -136,7 +136,7 @@ class _Reader:
         self.hidden: set[str] = set()  # styles
         self.numbered: set[str] = set()  # lists
         self.notes: list[_Node] = []
-        self.boxes: list[_Node] = []  # of the paragraph being read
+        self.boxes: list[_Node] = []  # text boxes of the paragraph being read
 
     def body(self) -> _Node:
         raise NotImplementedError

@@ -2,8 +2,8 @@
 
     python -m ownwords.archive.sources.pdf FILE
 
-prints the text of a file as JSON: a process of its own reads it, within bounds of memory and time,
-because a PDF can make any reader work without end.
+prints the text of a file as JSON. A separate process reads each file, with limits on memory and
+time, because a PDF can keep any reader busy forever.
 """
 
 import json
@@ -33,7 +33,7 @@ _MAX_CHARACTERS = 10_000_000
 _MAX_SECONDS = 120
 _MAX_MEMORY_BYTES = 2 << 30
 _EDGE_LINES = 2  # at the top and the bottom of a page, which may be headers and footers
-_MIN_EDGE_SHARE = 0.3  # of the pages that have the same line there
+_MIN_EDGE_SHARE = 0.3  # of the pages must have the same line there
 _EDGE_POINTS = 6.0  # by which its place may differ
 _HEADING_SIZE = 1.15  # times the size of most of the text
 _LONGEST_HEADING = 200
@@ -91,7 +91,7 @@ def _document(file: Path, name: str) -> Iterator[SourceItem]:
 
 
 def _extracted(file: Path) -> dict[str, Any]:
-    """Return what the process that reads a file has printed."""
+    """Return the JSON printed by the process that reads a file."""
     try:
         answer: dict[str, Any] = json.loads(
             subprocess.run(
@@ -124,7 +124,7 @@ class _Line(NamedTuple):
 
 
 def _without_edges(pages: Sequence[Sequence[_Line]]) -> list[list[_Line]]:
-    """Remove headers, footers and page numbers: what stands in the same place on many pages."""
+    """Remove headers, footers and page numbers: lines in the same place on many pages."""
     edges: dict[str, list[tuple[int, _Line]]] = defaultdict(list)
     for number, page in enumerate(pages):
         heights = sorted({line.y for line in page})

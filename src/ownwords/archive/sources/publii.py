@@ -85,7 +85,7 @@ def read(path: Path) -> Iterator[SourceItem]:
 
 
 class _Site(NamedTuple):
-    """The path of a site's database to show, and its name."""
+    """A site's name, and the path of its database to show."""
 
     shown: Path
     name: str
@@ -109,7 +109,7 @@ def _copy(path: Path, folder: Path) -> _Site:
         if file.is_file():
             with file.open("rb") as opened:
                 _write(folder, name, opened)
-    # A copy of old and new pages may lack posts although SQLite finds it sound.
+    # A copy that mixes old and new pages may lack posts, though SQLite finds no damage.
     after = real.stat()
     if (after.st_mtime_ns, after.st_size) != (before.st_mtime_ns, before.st_size):
         raise SourceError(
@@ -170,7 +170,7 @@ def _open_copy(copy: Path, shown: Path) -> Iterator[sqlite3.Connection]:
             (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
             if verdict != b"ok":
                 raise _damaged(shown, verdict.decode("utf-8", errors="replace").split("\n")[-1])
-            # SQLite takes the missing end of a page as zeros.
+            # SQLite reads the missing end of a page as zeros.
             if copy.stat().st_size % connection.execute("PRAGMA page_size").fetchone()[0]:
                 raise _damaged(shown, "it is cut off")
             yield connection
@@ -224,7 +224,7 @@ def _items(
 def _addresses(
     connection: sqlite3.Connection, settings: dict[str, Any], pages: object
 ) -> Callable[[Kind, int, str], str] | None:
-    """Return what gives the address of a post by its kind, number and slug.
+    """Return a function from the kind, number and slug of a post to its address.
 
     None if the site's address is unknown.
     """
