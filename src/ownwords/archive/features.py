@@ -75,7 +75,7 @@ def identify_language(text: str) -> str:
 
 # ---- the features
 
-# Kinds in which duplicates are sought: the author's words and quotes.
+# Kinds that are compared to find duplicates: the author's words and quotes.
 SHARED_KINDS: frozenset[SegmentKind] = OWN_KINDS | {"quote"}
 
 SKETCH_FEW = 64  # minimum sketch size, if the text has that many shingles

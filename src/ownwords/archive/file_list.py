@@ -14,7 +14,7 @@ from ownwords.archive.untrusted_files import NOT_TEXTS, relative_name, walk_file
 
 FileStatus = Literal["read", "read in part", "left out"]
 
-_BY_NAME = FILE_BY_FILE | {"html"}  # whose texts have the names of their files
+_BY_NAME = FILE_BY_FILE | {"html"}  # sources that name their texts after the files
 _DRAFTS = "include drafts: under “What is read” on the page, or with --drafts"
 # What to do about a file that was left out, by reason.
 _TO_DO = {

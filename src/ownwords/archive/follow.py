@@ -1,7 +1,8 @@
 """Notice which files of a blog change.
 
-The system's notices are used if the package `watchfiles` is installed, and polling otherwise.
-Either way, the files are compared with what they were, so a notice that is lost costs time only.
+Uses the system's notifications if the package `watchfiles` is installed, and polling otherwise.
+Either way, the files are compared with their previous state, so a lost notification costs only
+time.
 """
 
 import os
@@ -19,7 +20,7 @@ from ownwords.core.workspace import SUFFIX
 _QUIET_S = 1.0  # without changes, after which the files are complete
 _MIN_POLL_S = 1.0
 _MAX_LOAD = 0.01  # the share of a core that polling takes
-_RESCAN_S = 60.0  # even with notices, because network drives send none
+_RESCAN_S = 60.0  # even with notifications, because network drives send none
 _NOTICE_STEP_MS, _NOTICE_WAIT_MS = 100, 5000
 _MAX_FILES = 200_000
 
@@ -68,7 +69,7 @@ class FolderWatch:
 
         Yields an empty set every few seconds, so that the caller can do something else.
         """
-        scanned_at = float("-inf")  # a file may have changed before the first notice
+        scanned_at = float("-inf")  # a file may have changed before the first notification
         for is_noticed in self._wakes():
             if is_noticed or time.monotonic() - scanned_at > _RESCAN_S:
                 before, self._files = self._files, self._when_quiet()
@@ -100,7 +101,7 @@ class FolderWatch:
 
     def _wakes(self) -> Iterator[bool]:
         """Yield True if something may have changed, and False after a few seconds without."""
-        # A watch of a file ends when a program replaces the file.
+        # The watch on a single file ends when a program replaces the file.
         if all(path.is_dir() for path in self._paths):
             with suppress(ImportError, OSError, RuntimeError):  # not installed, or too many files
                 from watchfiles import watch  # noqa: PLC0415 - an extra

@@ -233,7 +233,7 @@ def _content_key(raw: RawDocument) -> str:
 
 # ---- new versions of a source, such as this week's export of a blog and last week's
 
-_MAX_NEW_PATHS = 8  # that are compared with one another
+_MAX_NEW_PATHS = 8  # compared with one another
 _MIN_SIMILARITY = 0.5  # share of the shingles of the shorter of two versions of a post
 
 

@@ -27,7 +27,7 @@ Flag = Literal["dominant", "unlike", "language", "dump", "duplicate"]
 Decision = Literal["keep", "cap", "leave out"]
 Choices = Mapping[str, Decision]  # the author's own decisions, by the ids of the posts
 
-# A post longer than this many times the median counts as dominant from a lower share.
+# A post longer than `_TIMES_MEDIAN` medians is dominant from this part of the usual limit on.
 _LOWER_DOMINANT_SHARE = 0.6
 _TIMES_MEDIAN = 4
 _MIN_COPY_LENGTH = 0.8  # of the longest copy's length: the earliest copy at least this long is kept

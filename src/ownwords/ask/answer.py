@@ -1,9 +1,9 @@
 """Answers a question from the archive: from the posts' dates, with a model, or with passages.
 
-A model is asked unless the archive has nothing about the question. Its prompt is the question, as
-many passages as fit, and the question again. Each passage is between delimiters that none of
-them contains. The model has no tools, and only sentences with verified citations are shown,
-whatever a passage makes it write.
+A model is asked unless the posts' dates give the answer or the archive has nothing about the
+question. Its prompt is the question, as many passages as fit, and the question again. Each passage
+is between delimiters that none of them contains. The model has no tools, and only sentences with
+verified citations are shown, whatever a passage makes it write.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -156,8 +156,9 @@ class ArchiveSearcher:
     def find(self, question: str, limit: int = 8, *, reads: bool = False) -> RetrievalResult:
         """Return the passages that answer a question best, at most `limit`, three per post.
 
-        A post whose title is the question or quoted in it, or the only one whose title has all of
-        its words, comes first. If `reads`, a reader orders and judges the others, in half a second.
+        A post comes first if its title is the question or quoted there, or if only its title has
+        all words of the question. If `reads`, a reader orders and judges the others, in half a
+        second.
         """
         query = Query.of(question)
         words = _Words(

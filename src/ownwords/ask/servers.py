@@ -63,7 +63,7 @@ _ABOUT_CONTEXT = re.compile(
 )
 _TEMPERATURE = 0.2  # above 0, or small models loop; low, to keep to the passages
 _MAX_NAMED = 6  # models listed in an error
-_OPTIONAL_FIELDS = ("max_tokens", "temperature", "seed")  # left out where a server rejects them
+_OPTIONAL_FIELDS = ("max_tokens", "temperature", "seed")  # left out if a server rejects them
 # Tokens that end a turn for some models; a space after the first character disarms them.
 _TURNS = re.compile(
     r"(<)(?=\||/?s>|/?bos>|/?eos>|start_of_turn>|end_of_turn>|</?SYS>>)|(\[)(?=/?INST\])|(\|)(?=>)",

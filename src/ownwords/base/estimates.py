@@ -300,7 +300,7 @@ def usual_minutes(name: str, task: TuningTask, options: Sequence[BaseOption]) ->
 def best_installed(task: TuningTask, options: Sequence[BaseOption]) -> BaseOption | None:
     """Return the installed base with the best expected bits per byte that time and memory allow.
 
-    None if none of them is measured.
+    If they allow none, the first measured one; None if none is measured.
     """
     best, lowest = None, math.inf
     for base in options:

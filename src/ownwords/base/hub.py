@@ -85,7 +85,7 @@ def fetch(name: str, folder: Path, progress: Progress) -> None:
         weights = [SINGLE] if SINGLE in files else _shards(draft / INDEX, name, files)
         names |= {*weights, *(_OPTIONAL & files.keys())}
         for path in draft.iterdir():
-            if path.name not in names and path.is_file():  # of another version of the model
+            if path.name not in names and path.is_file():  # from another version of the model
                 path.unlink()
         total = sum(files[each].bytes or 0 for each in names)
         present = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())

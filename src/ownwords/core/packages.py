@@ -40,7 +40,7 @@ def _origin() -> tuple[str, bool]:
     url, vcs = str(direct.get("url", "")), direct.get("vcs_info", {}).get("vcs")
     if vcs:
         return f"{vcs}+{url}", True
-    clone = Path(__file__).parents[3]  # if it runs from one
+    clone = Path(__file__).parents[3]  # if ownwords runs from one
     folder = unquote(urlsplit(url).path).removeprefix("/" if sys.platform == "win32" else "")
     path = Path(folder) if url.startswith("file:") else clone
     is_there = path.suffix == ".whl" or (path / "pyproject.toml").exists()

@@ -192,7 +192,7 @@ def shingles(hashes: Hashes, length: int = SHINGLE) -> Hashes:
 
 Span = tuple[int, int]
 
-# Their period does not end a sentence before a name, a number or a lower-case letter.
+# Abbreviations: the period does not end a sentence before a name, number or lower-case letter.
 _TITLES = (
     "mr mrs ms dr st prof rev hon gen col capt lt sgt maj gov sen messrs mme mlle hr fr sr sra mt"
 )
@@ -209,12 +209,12 @@ END_MARK: Final = re.compile(
 _END = re.compile(rf"{END_MARK.pattern}|\n+")
 _WRAP = re.compile(r"^(?![#>|`~])(.{40,})\n(?![ \t]*(?:$|[#>|`~]|[-*+] |\d+[.)] ))", re.MULTILINE)
 _BEFORE = re.compile(r"[\w.'’]*$")
-_MAX_ABBREVIATION = 40  # characters; longer words are no abbreviations
+_MAX_ABBREVIATION = 40  # characters; longer words are not abbreviations
 _FOLLOWING = re.compile(r"""\s*["'“”„«»‘’(\[*_]*(.?)""", re.DOTALL)
-# The period after the day of a German date does not end it.
+# The period after the day of a German date does not end a sentence.
 _MONTH = re.compile(
     r"\s+(?:(?:Januar|Februar|März|Mai|Juni|Juli|Oktober|Dezember)\b"
-    r"|(?:April|August|September|November)\s+(?:19|20)\d\d\b)"  # which English has, too
+    r"|(?:April|August|September|November)\s+(?:19|20)\d\d\b)"  # English months, too
 )
 _ABBREVIATED = re.compile(r"\b([^\W\d_]+)\.\s+(?=([^\W\d_]))")
 

@@ -121,7 +121,7 @@ def data_folder() -> Path:
 
 
 def cache_folder() -> Path:
-    """Return the folder for this program's cached files on this system."""
+    """Return the user's folder for this program's cached files."""
     try:
         folder = _user_folder("XDG_CACHE_HOME", ".cache", "Library/Caches")
     except RuntimeError:  # some services have no home folder
@@ -158,7 +158,7 @@ def source_name(source: Path, *, full: bool = False) -> str:
     return re.sub(r"[^\w.-]+", "-", stem).strip("-.") or "corpus"
 
 
-# --- which one a command is about -----------------------------------------------------------------
+# --- the workspace that a command is about --------------------------------------------------------
 
 
 def resolve_workspace(given: Path | None, here: Path) -> Workspace:

@@ -178,7 +178,7 @@ def _content(name: str, *places: Json) -> object:
 
 
 # GPT-4's split in Llama 3's version, written without case folding, because regex engines differ
-# there ('ſ folds to 's); llama.cpp calls it `llama-bpe`. Its look-ahead leaves the last blank
+# there ('ſ folds to 's); llama.cpp calls it `llama-bpe`. Its look-ahead joins the last blank
 # before a word to that word.
 PATTERN = (
     r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"

@@ -180,7 +180,7 @@ class TerminalWriter:
         self.rest(max(block.total, len(block.rows)), len(rows))
 
     def _table(self, block: b.Table) -> None:
-        """Print columns; two of them as labels and values."""
+        """Print columns; if there are two, as labels and values."""
         rows = [list(row) for row in block.rows[: _FEW if self._shortens else None]]
         if len(block.heads) == 2:
             pairs = [(b.text_of(left), right) for left, right in rows]

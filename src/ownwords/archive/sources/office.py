@@ -30,7 +30,7 @@ from ownwords.core.errors import SourceError
 NAME = "Word and LibreOffice"
 
 SUFFIXES = frozenset({".docx", ".odt"})
-_OLE = b"\xd0\xcf\x11\xe0"  # of Word before 2007, and of encrypted .docx files
+_OLE = b"\xd0\xcf\x11\xe0"  # begins files of Word before 2007, and encrypted .docx files
 _Block = tuple[str, str]  # the element of a paragraph or table, and the HTML inside it
 _Node = etree._Element
 
