@@ -1,8 +1,8 @@
 """Fluency of samples: made-up words, broken sentences and repetition, compared with real posts.
 
 Real posts also have repetitions, new words and unfinished sentences, so every figure of the samples
-is compared with that of held-out posts, in passages of the same length: short texts repeat
-themselves less and contain fewer rare words.
+is compared with that of held-out posts. The passages have the same length, because short texts
+repeat themselves less and contain fewer rare words.
 """
 
 import re
@@ -28,7 +28,7 @@ from ownwords.evaluation.intervals import PairedEstimate, beside, rate
 from ownwords.language.words import Lexicon, begins_sentence, is_in_the_language, words_in
 
 _EXAMPLES = 8
-_RUN = 4  # words: runs of this length rarely occur twice in a page of real text
+_RUN = 4  # words; a run of this length rarely occurs twice on a page of real text
 _SENTENCE = re.compile(r"[.!?…][\"'”’»)\]]*\s++(?=\W{0,40}[^\W\da-z_])|[。！？]")
 
 
@@ -46,7 +46,7 @@ class Fluency:
     reason: str = ""  # why something is None
 
     def measured(self, field: str) -> PairedEstimate | None:
-        """Return a figure; None if it was not measured, or made-up words replace it."""
+        """Return a figure; None if it was not measured, or if `non_words` replaces it."""
         pair: PairedEstimate | None = getattr(self, field)
         return None if field == "new_words" and self.non_words else pair
 
@@ -65,7 +65,7 @@ def fluency(
 ) -> Fluency:
     """Measure samples and held-out posts alike; the training posts define the author's usage.
 
-    Without samples, or without held-out text half as long as one, the figures are 0 of 0.
+    Without samples, or if no held-out text is half as long as a sample, the figures are 0 of 0.
     """
     length = max(1, round(median([count_words(text) for text in samples] or [0])))
     ours = [
@@ -109,8 +109,8 @@ def fluency(
 def openings(text: str, words: int) -> list[str]:
     """Cut a text into passages of `words` words that begin at the start of a line.
 
-    If no line starts soon enough, a passage begins with a sentence. A text or its rest is also a
-    passage if it has at least half as many words.
+    If no line starts soon enough, a passage begins with a sentence. A shorter text, or the rest of
+    one, is a passage if it has at least half as many words.
     """
     _, starts, _ = hash_words(text)
     stretches: list[str] = []
@@ -127,7 +127,7 @@ def openings(text: str, words: int) -> list[str]:
 
 
 def _beginning(text: str, after: int, near: int) -> int:
-    """Return where the next line begins, or if that is too far, the next sentence or line."""
+    """Return where the next line begins; if that is too far, the next sentence or line."""
     line = text.find("\n", after)
     if 0 <= line <= near:
         return line + 1
@@ -162,7 +162,7 @@ def _examine(
         if not word[0].isupper():
             counts["non-words"] += 1
             strange.append(word)
-        elif not begins_sentence(match):  # there a capital does not indicate a name
+        elif not begins_sentence(match):  # at the start, a capital does not indicate a name
             counts["unknown names"] += 1
     return _TextFindings(counts, tuple(strange), broken)
 
@@ -190,10 +190,10 @@ def repetition(text: str) -> tuple[int, int]:
 
 # --- broken sentences -----------------------------------------------------------------------------
 
-# Formal faults need no understanding of the meaning. A text consists of lines (a newline in an
-# archive's text is a visible break), a line of sentences. A short line without an end mark is a
-# heading or a list item, not a sentence. A passage cut from a longer text may begin within quotes
-# and end anywhere: neither counts as a fault.
+# Formal faults can be found without understanding the text. A text consists of lines (a newline in
+# an archive's text is a visible break), and a line consists of sentences. A short line without an
+# end mark is a heading or a list item, not a sentence. A passage cut from a longer text may begin
+# within quotes and end anywhere: neither counts as a fault.
 
 Fault = Literal["no end", "unpaired mark", "small letter", "too long", "doubled word"]
 FAULTS: tuple[Fault, ...] = get_args(Fault)
@@ -307,6 +307,6 @@ def _unpaired(line: str, following: str, *, is_first: bool, cut_from: int) -> li
             elif not is_first:
                 unpaired.append(at)
     unpaired += [at for at in opened if at < cut_from]
-    # Speech that continues in the next paragraph is opened again there.
+    # Speech that continues in the next paragraph gets another opening quote there.
     goes_on = not following or is_first or following[0] in _QUOTES
     return unpaired if len(quotes) % 2 == 0 or goes_on else [*unpaired, quotes[-1]]

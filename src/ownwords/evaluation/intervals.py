@@ -1,10 +1,10 @@
 """95% confidence intervals over independent sources: posts, samples, other authors.
 
-Passages of one source are not independent, so sources are the unit. Figures are ratios of sums, in
-which long posts weigh more. The standard error is the jackknife's (delete one source), and
-Student's t has Kish's effective number of sources, minus one, as degrees of freedom: with posts
-whose lengths differ tenfold, 94% to 97% of the intervals of 5 to 40 posts cover the truth, but only
-83% of those of a percentile bootstrap at 7 posts.
+Passages of one source are not independent, so the unit is the source. Figures are ratios of sums,
+in which long posts weigh more. The standard error is that of a jackknife that deletes one source at
+a time. Student's t uses Kish's effective number of sources, minus one, as its degrees of freedom.
+With posts whose lengths differ tenfold, 94% to 97% of the intervals of 5 to 40 posts cover the true
+value; with a percentile bootstrap and 7 posts, only 83% do.
 """
 
 import math
@@ -26,7 +26,7 @@ Numbers = Sequence[float] | Vector
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """95% confidence interval: the range of a figure with other sources of the same kind."""
+    """A 95% confidence interval: the range of a figure over other sources of the same kind."""
 
     low: float
     high: float
@@ -34,7 +34,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A figure, its number of passages, and its interval; None with too few sources."""
+    """A figure, its number of passages, and its interval (None with too few sources)."""
 
     value: float
     of: int
@@ -55,7 +55,7 @@ class PairedEstimate:
 
 @dataclass(frozen=True, slots=True)
 class DocumentScore:
-    """Cost of a document, including its end."""
+    """The cost of a document, including its end token."""
 
     name: str
     nats: float
@@ -65,7 +65,7 @@ class DocumentScore:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """The scores of some documents: nats over bytes, so long documents weigh more."""
+    """The scores of some documents; nats and bytes are summed, so long documents weigh more."""
 
     documents: tuple[DocumentScore, ...]
 
@@ -93,7 +93,7 @@ class Score:
     def advantage(self, other: "Score") -> Interval | None:
         """Interval of the bits per byte by which this is better than `other` on these documents.
 
-        Document by document, so the difficulty of a document cancels out.
+        They are compared document by document, so the difficulty of a document cancels out.
         """
         pairs = zip(self.documents, other.documents, strict=True)
         bits = [(theirs.nats - ours.nats) / math.log(2) for ours, theirs in pairs]
@@ -113,9 +113,9 @@ def ratio_interval(parts: Numbers, wholes: Numbers) -> Interval | None:
 def rate(parts: Numbers, wholes: Numbers, sources: Sequence[int]) -> Estimate:
     """Estimate how often an event occurs: sum(parts) of sum(wholes) opportunities, by item.
 
-    Its interval is the union of two. Wilson's, for as many trials as would have the jackknife's
+    The interval is the union of two. Wilson's, with the number of trials that gives the jackknife's
     standard error (Korn and Graubard 1998), is too narrow if few or no sources have the event. A
-    beta-binomial's is too narrow for an event that fills whole sources.
+    beta-binomial's is too narrow if the event fills whole sources.
     """
     parts, wholes = (_by_source(values, sources) for values in (parts, wholes))
     parts, wholes = parts[wholes > 0], wholes[wholes > 0]
@@ -135,7 +135,7 @@ def rate(parts: Numbers, wholes: Numbers, sources: Sequence[int]) -> Estimate:
 def _beta_binomial(events: Vector, trials: Vector) -> tuple[float, float]:
     """Return the middle 95% of the posterior of a beta-binomial's mean.
 
-    Likelihood: Williams 1975. The mean has Jeffreys' prior, the correlation one that is uniform on
+    Likelihood: Williams 1975. The mean has Jeffreys' prior; the correlation has a prior uniform on
     a log scale (as in Everson and Bradlow 2002). S sources, R correlations, M means.
     """
     pseudo_R11 = (1 / _CORRELATIONS - 1)[:, None, None]
@@ -153,7 +153,7 @@ def _beta_binomial(events: Vector, trials: Vector) -> tuple[float, float]:
         weight_M = np.exp(log_RM - log_RM.max()).sum(axis=0)
         below_M = (np.cumsum(weight_M) - weight_M / 2) / weight_M.sum()
         means_M = log_odds_M
-        # The second grid covers only the means that are plausible by the first.
+        # The second grid covers only the means that are plausible according to the first.
         first, last = np.interp((1e-4, 1 - 1e-4), below_M, means_M)
         log_odds_M = np.linspace(first, last, _MEANS)
     low, high = 1 / (1 + np.exp(-np.interp((0.025, 0.975), below_M, means_M)))
@@ -179,7 +179,7 @@ def _log_gamma(x: Vector) -> Vector:
 def share(values: Numbers, sources: Sequence[int]) -> Estimate:
     """Return the mean of the items' values from 0 to 1, with Wilson's interval over sources.
 
-    No values with that mean vary more between sources than zeros and ones, so the interval holds
+    Among values with that mean, zeros and ones vary most between sources, so the interval holds
     however similar the passages of one source are.
     """
     value = float(np.mean(values)) if len(values) else 0.0
@@ -202,7 +202,7 @@ def median(values: Numbers, sources: Sequence[int]) -> Estimate:
 
 
 def beside(samples: Estimate, held_out: Estimate) -> PairedEstimate:
-    """Return both figures with the interval of their difference (MOVER: Zou and Donner 2008)."""
+    """Pair both figures with the interval of their difference (MOVER: Zou and Donner 2008)."""
     ours, real = samples.interval, held_out.interval
     if ours is None or real is None:
         return PairedEstimate(samples, held_out)
@@ -235,7 +235,7 @@ def _standard_error(parts: Vector, wholes: Vector) -> float:
 
 
 def _effective(weights: Vector) -> float:
-    """Return Kish's effective number of sources: as many equal ones would vary as much."""
+    """Return Kish's effective number of sources: that many equal sources have the same variance."""
     return float(weights.sum() ** 2 / (weights**2).sum())
 
 

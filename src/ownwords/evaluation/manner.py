@@ -1,8 +1,8 @@
-"""Counts of how somebody writes, beside those of others today and of language models.
+"""Counts an author's stylistic habits, and compares them with other people and language models.
 
-What is counted, by group, is the section `voice` of the language's file; lengths of sentences and
-paragraphs are counted here. Each rate is a count divided by another: of words, sentences,
-paragraphs or posts. `base/manner.py` at the root of the repository counts the others.
+The section `voice` of the language's file lists what is counted, by group; this module adds the
+lengths of sentences and paragraphs. Each rate is a count per word, sentence, paragraph or post.
+`base/manner.py` at the root of the repository computes the rates of the others.
 """
 
 import io
@@ -24,9 +24,9 @@ from ownwords.language.words import language, unpacked
 MANNER_FILE = "manner.npz.xz"
 Floats = npt.NDArray[np.float64]
 
-_FREQUENT, _MIN_FREQUENT = 400, 0.35  # words, and their share of a text in the language
+_FREQUENT, _MIN_FREQUENT = 400, 0.35  # words, and their minimum share of a text in the language
 _SHORT, _LONG = 6, 30  # words of a sentence
-_CERTAIN = 2.0  # standard errors
+_CERTAIN = 2.0  # standard errors of a difference that is not due to chance
 _TOKEN = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*")
 # A paragraph that ends like one, and neither a heading nor a list.
 _PROSE = re.compile(r"(?![*+#>|-]\s|\d+[.)]\s).*[.!?…:;,][\"'”»)\]*_]*\Z", re.DOTALL)
@@ -42,7 +42,7 @@ _FULL = re.compile(
 
 
 class Measure(NamedTuple):
-    """Something that is counted, and what it is a share of."""
+    """Something to count, and the denominator of its rate."""
 
     group: str
     label: str
@@ -50,7 +50,7 @@ class Measure(NamedTuple):
 
 
 class TextCounts(NamedTuple):
-    """The counts of a text: of each measure, of what it is a share of, and its words."""
+    """The counts of a text: of each measure, of its denominator, and of its words."""
 
     counts: Floats
     totals: Floats
@@ -61,7 +61,7 @@ class TextCounts(NamedTuple):
 
 @cache
 def measures() -> tuple[Measure, ...]:
-    """Return what is counted, in order."""
+    """Return everything that is counted, in order."""
     lengths = [
         Measure("lengths", "Words in a sentence", "sentences"),
         Measure("lengths", f"Sentences of up to {_SHORT} words", "sentences"),
@@ -88,7 +88,7 @@ def measures() -> tuple[Measure, ...]:
 
 @cache
 def _listed() -> list[tuple[str, frozenset[str], re.Pattern[str] | None]]:
-    """Return the group, the words and the expression of each measure of the language's file."""
+    """Return the group, the words and the regex of each measure in the language's file."""
     return [
         (group, frozenset(each.split()), re.compile(each) if group in ("marks", "asides") else None)
         for group, entries in language("en")["voice"].items()
@@ -97,7 +97,7 @@ def _listed() -> list[tuple[str, frozenset[str], re.Pattern[str] | None]]:
 
 
 def count_text(text: str) -> TextCounts:
-    """Count the paragraphs of prose of a text, which blank lines separate."""
+    """Count the prose paragraphs of a text; blank lines separate paragraphs."""
     parts = map(str.strip, text.replace("’", "'").split("\n\n"))
     paragraphs = [part for part in parts if _PROSE.match(part)]
     text = "\n\n".join(paragraphs)
@@ -153,7 +153,7 @@ def count_text(text: str) -> TextCounts:
 def rates(texts: Sequence[TextCounts]) -> tuple[Floats, Floats]:
     """Return the rate of each measure in all texts together, and its standard error.
 
-    The error is that of a ratio over texts that differ, and no less than that of chance alone.
+    The error is that of a ratio over texts that differ, but at least that of chance alone.
     """
     counts, totals = (
         np.array([text[i] for text in texts]).reshape(-1, len(measures())) for i in (0, 1)
@@ -167,13 +167,13 @@ def rates(texts: Sequence[TextCounts]) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True, eq=False)
 class ReferenceManner:
-    """The rates of others, and how often in a million words they and language models use words."""
+    """The rates of others, and the frequencies of words with people and with language models."""
 
     labels: tuple[str, ...]
     people: Floats  # [source, measure]
     machines: Floats  # [measure], NaN if it was not counted
     words: tuple[str, ...]
-    spread: Floats  # share of the people who use a word
+    spread: Floats  # share of the people who use each word
     by_people: Floats
     by_machines: Floats
 
@@ -192,26 +192,26 @@ class ReferenceManner:
 
     @cached_property
     def frequent(self) -> tuple[str, ...]:
-        """The words that people use most, which tell the language of a text."""
+        """The words that people use most, which identify the language of a text."""
         order = np.argsort(-self.by_people, kind="stable")[:_FREQUENT]
         return tuple(self.words[n] for n in order)
 
     def is_in_the_language(self, text: TextCounts) -> bool:
-        """Whether so many of its words are frequent ones that it is no translation."""
+        """Whether enough of the text's words are frequent ones in this language."""
         known = sum(text.words[word] for word in self.frequent)
         return known >= _MIN_FREQUENT * text.words.total()
 
 
 @dataclass(frozen=True, slots=True)
 class Habit:
-    """A rate of the author beside others'."""
+    """A rate of the author, compared with others."""
 
     group: str
     label: str
     per: str
     own: float
     error: float  # standard
-    others: tuple[float, ...]  # of each of the reference authors, in ascending order
+    others: tuple[float, ...]  # one rate per reference author, in ascending order
     machines: float | None
 
     @property
@@ -220,7 +220,7 @@ class Habit:
 
     @property
     def is_marked(self) -> bool:
-        """Whether it is beyond the middle half of others, or unlike machines, and not by chance."""
+        """Whether it is outside the middle half of others or unlike machines, beyond chance."""
         known = [self.middle] if self.machines is None else [self.middle, self.machines]
         if {self.said(each) for each in known} == {self.said(self.own)}:
             return False
@@ -245,7 +245,7 @@ class Habit:
 
     @property
     def quantiles(self) -> list[float]:
-        """The rates that 10, 25, 50, 75 and 90 of 100 others do not exceed."""
+        """The 10th, 25th, 50th, 75th and 90th percentile of the others' rates."""
         found: list[float] = np.quantile(self.others, (0.1, 0.25, 0.5, 0.75, 0.9)).tolist()
         return found
 
@@ -254,7 +254,7 @@ class Habit:
         return self.group in ("lengths", "ends") and self.label.startswith("Words in ")
 
     def said(self, rate: float) -> str:
-        """Return a rate as "12%", or the number in 1,000 words."""
+        """Format a rate as "12%", as a number per 1,000 words, or as a length."""
         if self.is_length:
             return f"{rate:.0f}"
         if self.per != "words":
@@ -263,7 +263,7 @@ class Habit:
 
 
 def habits_of(rate: Floats, error: Floats, reference: ReferenceManner) -> tuple[Habit, ...]:
-    """Return what `rates` found for each measure, beside the rates of others."""
+    """Return the author's rate and error for each measure, with the rates of others."""
     found = list[Habit]()
     for n, measure in enumerate(measures()):
         at = reference.labels.index(measure.label)
@@ -275,7 +275,7 @@ def habits_of(rate: Floats, error: Floats, reference: ReferenceManner) -> tuple[
 
 
 def lengths_of(texts: Iterable[TextCounts]) -> tuple[Floats, Floats]:
-    """Return the words of all sentences, and of all paragraphs."""
+    """Return the number of words in each sentence, and in each paragraph."""
     texts = list(texts)
     return (
         np.array([n for text in texts for n in text.sentences] or [0], float),

@@ -90,14 +90,14 @@ def scorecard_view(card: Scorecard) -> b.View:
         ],
         footer=[
             f"Measured by ownwords {plain(about.version, 30)} on {day(about.made_on)}.",
-            # The page is made to be shared: it does not reveal the author's folders.
+            # The page may be shared, so it does not reveal the author's folders.
             ("The model: ", b.Span(plain("/".join(Path(about.model).parts[-2:]), 200), "code")),
         ],
     )
 
 
 def headline(card: Scorecard) -> list[b.Figure]:
-    """Return the main figures, each with what it measures and a comparison."""
+    """Return the main figures, each with its meaning and a comparison."""
     rows: list[b.Figure] = []
     ours, base = card.ours, card.base
     if ours:
@@ -171,7 +171,7 @@ def _samples(card: Scorecard) -> b.Section:
 
 
 def in_turn(samples: Sequence[WritingSample]) -> list[WritingSample]:
-    """Return samples with a base's text first, continued and new texts alternating."""
+    """Return the samples with a base text first; continued and new texts alternate."""
     paired = [sample for sample in samples if sample.base is not None] or list(samples)
     continued = [sample for sample in paired if sample.prompt]
     new = [sample for sample in paired if not sample.prompt]
@@ -188,7 +188,7 @@ def beginning(sample: WritingSample) -> str:
 def paragraphs(text: str) -> list[str]:
     """Return the non-empty lines of a sample, with an ellipsis if it stops in mid-sentence.
 
-    A mark that ends the prompt's sentence is left out: the prompt is shown above it, with "…".
+    A mark that ends the prompt's sentence is left out: the prompt is shown above with "…".
     """
     lines = [line for line in map(plain, text.lstrip(" .,;:!?\n").split("\n")) if line]
     if lines and lines[-1][-1] not in ".!?…\"'”’)":

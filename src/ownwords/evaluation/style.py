@@ -1,4 +1,4 @@
-"""LambdaG: how much more likely an author is than others to put one word after another.
+"""LambdaG: how much more likely an author is than others to follow one word with another.
 
 Words that depend on the topic are masked, which leaves grammar: function words, punctuation, and
 the ending of any other word. Two bigram models with interpolated Kneser-Ney smoothing, one of the
@@ -25,7 +25,7 @@ REFERENCE = Path(__file__).parent / "reference"
 AUTHORS_FILE = "voices.npz.xz"
 MACHINES_FILE = "machines.npz.xz"
 
-Pairs = npt.NDArray[np.uint32]  # each the number of a token and of the one before it
+Pairs = npt.NDArray[np.uint32]  # each combines the ids of a token and of the one before it
 Vector = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
@@ -37,7 +37,7 @@ _ENDINGS = (
 _MARKS = tuple("¶0.,;:!?()\"—-'…/&%")
 _PRINTED = frozenset(_MARKS) - set("¶0\"'")
 _CLASSES = (*_MARKS, "#", "Name", "NAME", "~", *(f"~{ending}" for ending in _ENDINGS))
-# The lookbehind keeps a long run of spaces from being tried again from each of them.
+# The lookbehind keeps a long run of spaces from being tried again from every space in it.
 _TOKEN = re.compile(
     r"(?<!\s)\s*\n\s*|\d+(?:[.,:]\d+)*|[^\W\d_]+(?:['’][^\W\d_]+)?|\.\.+|--+|[^\w\s]"
 )
@@ -66,7 +66,7 @@ class StyleVocabulary:
         return len(self._numbers)
 
     def shown(self, number: int) -> str:
-        """Return a word or a mark, "…ing" for an ending; "" for other classes."""
+        """Return a word or a mark, or "…ing" for an ending; "" for other classes."""
         if number < len(self.words):
             return self.words[number]
         name = _CLASSES[number - len(self.words)]
@@ -108,7 +108,7 @@ class StyleVocabulary:
 
 
 class BigramModel:
-    """Interpolated Kneser-Ney over pairs, sorted, and how often each occurs."""
+    """Interpolated Kneser-Ney smoothing over sorted pairs and their counts."""
 
     def __init__(self, pairs: Pairs, counts: Indices, size: int) -> None:
         self._size = np.uint32(size)
@@ -117,7 +117,7 @@ class BigramModel:
         self._discounted = counts - _DISCOUNT
         self._totals = np.bincount(before, counts, size)
         followers = np.bincount(before, minlength=size)
-        # The probability of a token after an unseen one: by how many different tokens it follows.
+        # The probability of a token after an unseen one depends on how many tokens it follows.
         kinds = np.bincount(after, minlength=size)
         spread = _DISCOUNT * np.count_nonzero(kinds) / size
         seen = max(1, len(pairs))
@@ -129,7 +129,7 @@ class BigramModel:
     @classmethod
     def of(cls, texts: Iterable[Pairs], size: int) -> "BigramModel":
         """Count the pairs of some texts."""
-        # An empty array keeps no texts from failing.
+        # The empty array is for the case of no texts, which would fail.
         found = np.concatenate([*texts, np.array([], np.uint32)])
         return cls(*np.unique(found, return_counts=True), size)
 
@@ -151,7 +151,7 @@ class BigramModel:
 
 
 class StyleModel:
-    """The weight of each pair of tokens: above 0 typical of the author, below 0 of others."""
+    """The weight of each pair of tokens: above 0 is typical of the author, below 0 of others."""
 
     def __init__(self, own: BigramModel, others: BigramModel) -> None:
         self.own, self.others = own, others
@@ -170,12 +170,12 @@ class StyleModel:
 
 
 UNIT = 95  # pairs: about 80 words
-LENGTHS = (3 * UNIT, UNIT)  # of passages: about 250 words, which are more reliable, and 80
+LENGTHS = (3 * UNIT, UNIT)  # of passages: about 250 words (more reliable) and 80 words
 FOLDS = 4  # of the cross-validation
 
 
 def about_words(pairs: int) -> int:
-    """Return about how many words so many pairs are, rounded to ten."""
+    """Convert a number of pairs to about as many words, rounded to the nearest 10."""
     return 10 * round(0.0865 * pairs)
 
 
@@ -202,7 +202,7 @@ def folds(sizes: Sequence[int]) -> npt.NDArray[np.int64]:
 class Normal:
     """The distribution of the scores of passages of any length.
 
-    The variance is that between passages, plus that of a pair divided by the number of pairs.
+    The variance is that between passages plus that of a single pair over the number of pairs.
     """
 
     mean: float
@@ -219,12 +219,12 @@ class Normal:
         return cls(float(means.mean()), max(between, 1e-4), within)
 
     def variance(self, pairs: int) -> float:
-        """Return the variance of the scores of passages of so many pairs."""
+        """Return the variance of the scores of passages of `pairs` pairs."""
         return self.between + self.within / max(1, pairs)
 
 
 class CrossValidated:
-    """An author's passages and others', scored by models that were fitted without their source.
+    """Passages of an author and of others, each scored by a model fitted without its source.
 
     The posts and the others' sources are divided into folds; each fold is scored by a model that
     was fitted on the other folds.
@@ -266,14 +266,15 @@ class CrossValidated:
 # --- language models ------------------------------------------------------------------------------
 
 _LENGTHS, _PER_LENGTH = 13, 4  # classes of sentences by length, and tokens of each
-MACHINE = 0.8  # probability from which a text is called a language model's
+MACHINE = 0.8  # minimum probability at which a text is attributed to a language model
 MACHINE_ODDS = float(np.log(MACHINE / (1 - MACHINE)))
-_MIN_APART = 0.75  # of the means of both, in spreads; else the posts read like a machine's
+# If the means are closer than this, in standard deviations, the posts read like a machine's.
+_MIN_APART = 0.75
 _MIN_PASSAGES = 8  # to estimate how much an author varies
 
 
 def sentence_features(pairs: Pairs, size: int) -> Pairs:
-    """Return what is counted in a sentence: its pairs, its tokens, and its length."""
+    """Return the features of a sentence: its pairs, its tokens, and its length class."""
     tokens = np.uint32(size) * np.uint32(size) + pairs % np.uint32(size)
     length = min(len(pairs) // _PER_LENGTH, _LENGTHS - 1)
     return np.concatenate([pairs, tokens, [np.uint32(size * size + size + length)]])
@@ -281,17 +282,17 @@ def sentence_features(pairs: Pairs, size: int) -> Pairs:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MachineProse:
-    """Tells sentences by large language models from sentences by people.
+    """Distinguishes sentences by large language models from sentences by people.
 
-    A logistic regression on `sentence_features`, each divided by the root of the sentence's length,
-    fitted by `base/machine_prose.py` to the sentences of paragraphs by people and of what language
-    models made of them in twelve manners.
+    A logistic regression on `sentence_features`, each divided by the square root of the sentence's
+    length. `base/machine_prose.py` fitted it to paragraphs by people and to the rewrites of these
+    by language models in twelve manners.
     """
 
     features: Pairs  # sorted
     weights: Vector
     size: int  # of the vocabulary
-    unseen: "Normal"  # of the scores of machines' paragraphs that were not learned
+    unseen: "Normal"  # scores of language models' paragraphs outside the training set
 
     @classmethod
     def load(cls, size: int, folder: Path = REFERENCE) -> "MachineProse":
@@ -317,11 +318,11 @@ class MachineProse:
 
 @dataclass(frozen=True, slots=True)
 class MachineJudge:
-    """Tells a language model's prose from the author's, for whom it knows what is usual."""
+    """Distinguishes a language model's prose from the author's, given the author's usual scores."""
 
     usual: Normal  # mean weights of the author's passages
     machine: Normal
-    mistaken: float = 0.0  # share of the author's passages that would be called a machine's
+    mistaken: float = 0.0  # share of the author's passages mistaken for a language model's
 
     @classmethod
     def learn(cls, posts: Sequence[Sequence[Vector]], machine: Normal) -> "MachineJudge":
@@ -335,7 +336,7 @@ class MachineJudge:
 
     @property
     def can_tell(self) -> bool:
-        """Whether the author's own posts do not read like a language model's."""
+        """Whether the author's own posts can be told from a language model's prose."""
         apart = self.machine.mean - self.usual.mean
         return bool(apart > _MIN_APART * self.machine.variance(UNIT) ** 0.5)
 
@@ -345,7 +346,7 @@ class MachineJudge:
 
 
 def _passages(sentences: Sequence[Vector]) -> Iterator[Vector]:
-    """Yield the weights of whole sentences, joined until there are `UNIT` of them."""
+    """Yield the weights of whole sentences, joined until there are `UNIT` weights."""
     joined: list[Vector] = []
     for weights in sentences:
         joined.append(weights)
@@ -355,16 +356,16 @@ def _passages(sentences: Sequence[Vector]) -> Iterator[Vector]:
 
 
 def log_odds(kind: Normal, other: Normal, score: float, pairs: int) -> float:
-    """Return the log odds that a text is of one kind rather than another, each half of all.
+    """Return the log odds that a text is of one kind rather than another, with equal priors.
 
-    By linear discriminant analysis, which assumes that both kinds vary alike.
+    Linear discriminant analysis assumes that both kinds have the same variance.
     """
     variance = (kind.variance(pairs) + other.variance(pairs)) / 2
     return float((kind.mean - other.mean) * (score - (kind.mean + other.mean) / 2) / variance)
 
 
 def probability(odds: float) -> float:
-    """Return the probability of some log odds."""
+    """Convert log odds to a probability."""
     return 1 / (1 + float(np.exp(-np.clip(odds, -50, 50))))
 
 
@@ -373,7 +374,7 @@ def probability(odds: float) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReferenceAuthors:
-    """Passages by others, in one language: which pairs of tokens each has, sorted."""
+    """Passages by others in one language, as sorted pairs of tokens."""
 
     vocabulary: StyleVocabulary
     sources: tuple[str, ...]

@@ -1,8 +1,8 @@
 """Conclusions from the figures, in plain words; thresholds are relative to the author's own posts.
 
 A figure whose interval includes its threshold is unclear. The verdict is "too few texts" only if
-there are too few posts or samples for an interval. All figures are about manner: none measures
-sense, which was judged for small models by reading their texts (docs/log.md).
+there are too few posts or samples for an interval. All figures measure style; none measures
+sense, which for small models was judged by reading their texts (docs/log.md).
 """
 
 from collections.abc import Callable
@@ -56,16 +56,16 @@ _READ_BLIND = (
     "Read blind for sense, from 1 to 5, texts of models this small got 2.1 to 2.9, the author's 5."
 )
 
-# Share of training passages continued word for word: less than 0.01 for models of many books
-# (Carlini et al. 2023), nearly all for a model trained on a blog for too many epochs.
+# Share of training passages continued word for word: below 0.01 for models trained on many books
+# (Carlini et al. 2023), nearly 1 for a model trained on a blog for too many epochs.
 MEMORISED = 0.05
 COPIED_WORDS = 40  # in one piece: four times what the copy guard allows
-MIN_WORDS = 12  # median of a sample that counts as text
-MIN_AUC = 0.75  # below, a measure does not recognise even the author's own unseen passages
+MIN_WORDS = 12  # median words per sample, below which the samples do not count as text
+MIN_AUC = 0.75  # below it, a measure does not even recognise the author's own unseen passages
 
-# Figures of fluency. For each: the field, the largest excess over the author's share in good text,
-# the smallest of gibberish, the smallest share that is mentioned, and its wording. Two blogs differ
-# by less than 2% in made-up words; at 5%, two of three sentences of twenty words contain one.
+# The figures of fluency, each with its field, the maximum excess over the author's share in good
+# text, the minimum excess in gibberish, the minimum share to mention, and its wording. Two blogs
+# differ by less than 2% in made-up words; at 5%, two of three 20-word sentences contain one.
 _MEASURES = (
     ("non_words", 0.02, 0.05, 0.0, "{} of its words are not real words"),
     ("new_words", 0.05, 0.20, 0.0, "{} of its words are in none of your posts"),
@@ -75,7 +75,7 @@ _MEASURES = (
 )
 
 _GOOD = (YOURS, CLEAN, BETTER, NO_BASE)
-_ALL_READ = 0.95  # epochs; a model that has read less may not be done
+_ALL_READ = 0.95  # epochs; a model that has read less may be trained further
 
 # "unknown" without an interval, "unsure" with the limit inside it.
 _Side = Literal["above", "below", "unsure", "unknown"]
@@ -183,7 +183,7 @@ def _voice(voice: Voice | None) -> Conclusion:
 
 
 def _voice_by_distance(voice: Voice) -> Conclusion:
-    """Judge, without other authors, whether it is as usual for the author as held-out posts."""
+    """Judge, without other authors, whether samples are as typical as the author's own posts."""
     if voice.distances is None:
         sentence = voice.reason or (
             "Even your own held-out posts cannot be distinguished from other authors', so its voice"
@@ -261,9 +261,9 @@ def _copying(memorised: Memorised | None) -> Conclusion:
 
 
 def _beyond(pair: PairedEstimate, limit: float) -> _Side:
-    """Return the side of the limit on which the samples' excess over held-out posts is."""
+    """Return on which side of the limit the samples' excess over held-out posts is."""
     if pair.excess is None and pair.samples.interval and pair.held_out.of:
-        # A few held-out posts can show that samples are worse, but not that they are as good.
+        # A few held-out posts can prove that samples are worse, but not that they are as good.
         is_above = pair.samples.interval.low > pair.held_out.value + limit
         return "above" if is_above else "unknown"
     excess = pair.samples.value - pair.held_out.value
@@ -271,7 +271,7 @@ def _beyond(pair: PairedEstimate, limit: float) -> _Side:
 
 
 def _side(estimate: Estimate, limit: float) -> _Side:
-    """Return the side of the limit on which the whole interval is."""
+    """Return on which side of the limit the whole interval is."""
     interval = estimate.interval
     if interval is None:
         return "unknown"

@@ -1,4 +1,4 @@
-"""Generates several texts in one batch; none changes another's tokens.
+"""Generates several texts in one batch; no text affects another's tokens.
 
 A text depends only on its request: the random number of draw n is a function of the seed and n.
 
@@ -24,25 +24,25 @@ from ownwords.inference.sampling import Sampler, SamplingParams, draw_uniform
 FinishReason = Literal["stop", "length", "error"]
 
 _MIN_REPEATED, _MAX_REPEATED = 8, 32  # tokens
-# Prompt tokens per prefill step: while other texts are decoding, and otherwise.
+# Prompt tokens per prefill step while other texts are decoding, and otherwise.
 _CHUNK_WHILE_DECODING, _CHUNK = 64, 512
-_SHARED_PREFIX_WORTH_WAITING = 16  # prompt tokens that another text is currently prefilling
-_WORTH_KEEPING = 64  # cached tokens that a request with the same prefix does not need
+_SHARED_PREFIX_WORTH_WAITING = 16  # prompt tokens in common with a text that is being prefilled
+_WORTH_KEEPING = 64  # cached tokens beyond the common prefix for which a row is not overwritten
 
 
 class LoopDetector:
     """Finds the tokens that would continue a loop.
 
-    A small model that has repeated something three times is likely to repeat it for ever. A text
-    loops if its last tokens repeat those at some distance before: as many as twice the distance, at
+    A small model that has repeated something three times is likely to repeat it forever. A text
+    loops if its last N tokens also occur at some distance before, where N is twice the distance, at
     least 8 and at most 32. So "0000" ends after 9 digits, a sentence of 12 tokens after its third
-    time, and a paragraph 32 tokens into its repetition. Measured: docs/log.md.
+    occurrence, and a paragraph 32 tokens into its repetition. Measured: docs/log.md.
     """
 
     def __init__(self) -> None:
         self._ids: list[int] = []
         self._places: dict[tuple[int, int], list[int]] = {}  # where each pair of tokens ended
-        self._runs: dict[int, int] = {}  # by distance, how many of the last tokens are repeats
+        self._runs: dict[int, int] = {}  # by distance, the number of last tokens that are repeats
 
     def add(self, token: int) -> list[int]:
         """Add the next token; return the tokens that would continue a loop after it."""
@@ -78,7 +78,7 @@ class Opening(Protocol):
 class GenerationRequest:
     """A prompt and how to continue it. An id of `stop_ids` ends the text and is not part of it.
 
-    Only the first `vocabulary` ids are sampled (None: all), since a model's vocabulary may be
+    Only the first `vocabulary` ids are sampled (None: all), because a model's vocabulary may be
     padded beyond its tokenizer's. The guard bans nothing within the `opening`.
     """
 
@@ -106,8 +106,8 @@ class GenerationRequest:
 class GenerationState:
     """A text while it is generated; `error` is set if it failed.
 
-    `row` of the cache holds its tokens from `start` to `read`. A text that outgrows `length`
-    continues from its later half.
+    Row `row` of the cache holds its tokens from `start` to `read`. A text that outgrows the length
+    of its row continues from its second half.
     """
 
     def __init__(self, request: GenerationRequest, length: int, vocabulary: int) -> None:
@@ -126,7 +126,7 @@ class GenerationState:
         self._loops = LoopDetector() if sampling.break_loops and sampling.temperature > 0 else None
         self._looping: list[int] = []
         self._guarded = GuardedText(request.guard) if request.guard else None
-        self._guarded_tokens = 0  # that the guard has seen
+        self._guarded_tokens = 0  # tokens that the guard has seen
         self._banned: list[int] = []
         self._allowed: npt.NDArray[np.uint32] | None = None  # None: all that are not banned
         self._truncate_to_length()
@@ -174,7 +174,7 @@ class GenerationState:
     def _truncate_to_length(self) -> None:
         excess = len(self.ids) - self.start - self._length
         if excess > 0:
-            # In steps: of a long text that grows between requests, most stays in the cache.
+            # In large steps, so that a long text that grows between requests mostly stays cached.
             step = self._length + 1 - max(1, self._length // 2)
             self.start += -(-excess // step) * step
             self.read = self.start
@@ -191,7 +191,7 @@ class BatchScheduler:
 
     Each step decodes the next token of every text and prefills part of new prompts. Rows keep their
     cached tokens, so a request that shares a prefix with a cached text prefills only the rest.
-    `submit` and `cancel` may be called from other threads than the one that calls `step`.
+    `submit` and `cancel` may be called from threads other than the one that calls `step`.
     """
 
     def __init__(self, engine: Engine, *, rows: int, length: int) -> None:
@@ -207,7 +207,7 @@ class BatchScheduler:
 
     @cached_property
     def _cache(self) -> EngineCache:
-        """Made in the first step, by its thread: the memory may not suffice."""
+        """Allocated by the first step, in its thread: the memory may not suffice."""
         return self._engine.cache(self._rows, self.length)
 
     @property
@@ -261,9 +261,9 @@ class BatchScheduler:
         return outputs
 
     def score(self, prefix: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[float]:
-        """Return how many bits the model takes for each continuation of a prefix.
+        """Return the bits that the model assigns to each continuation of a prefix.
 
-        The prefix is read once, and only as far as no row has it cached.
+        The prefix is read once, and only the part of it that no row has cached.
         """
         longest = len(prefix) + max(map(len, continuations), default=0)
         if longest > self.length:
@@ -290,14 +290,14 @@ class BatchScheduler:
         return bits
 
     def _release(self, text: GenerationState) -> None:
-        # After an error the row may lack what should have been read last.
+        # After an error the row may lack the last tokens that should have been read.
         read = min(text.read - text.start, self._cache.cached_length(text.row))
         self._freed_ids[text.row] = text.ids[text.start :][:read]
         self._running.remove(text)
         self._free.append(text.row)
 
     def _admit(self, outputs: StepOutputs) -> None:
-        """Free the rows of cancelled texts, and give rows to those that wait, in their order."""
+        """Free the rows of cancelled texts, and assign rows to waiting texts in order."""
         for text in list(self._running):
             if text.is_cancelled:
                 self._release(text)
@@ -313,7 +313,7 @@ class BatchScheduler:
         self._waiting.extendleft(reversed(postponed))
 
     def _start(self, text: GenerationState) -> bool:
-        """Give a text a row with the longest cached prefix of it.
+        """Give a text a row with its longest cached prefix.
 
         Returns False, to be tried again, while another text is reading much of the same prompt.
         """
@@ -329,7 +329,7 @@ class BatchScheduler:
         return True
 
     def _longest_cached(self, ids: Sequence[int]) -> tuple[int, int]:
-        """Return the length of the longest cached prefix of some ids and its row, -1 if none."""
+        """Return the length of the longest cached prefix of the ids, and its row or -1."""
         cached, source = 0, -1
         rows = [(row, stored) for row, stored in enumerate(self._freed_ids) if stored]
         rows += [(other.row, other.ids[other.start : other.read]) for other in self._running]
@@ -339,10 +339,10 @@ class BatchScheduler:
         return cached, source
 
     def _take_row(self, cached: int, source: int) -> int:
-        """Take a free row that holds the cached tokens of a row, and nothing else."""
+        """Take a free row and make it hold the first `cached` tokens of `source`, and no others."""
         row = source if source in self._free else self._free[0]
         if source >= 0 and len(self._freed_ids[source]) - cached >= _WORTH_KEEPING:
-            row = self._free[0]  # the user edits the middle of a text, then its end again
+            row = self._free[0]  # keep the source: the user may edit the middle, then the end again
         self._free.remove(row)
         if source not in (row, -1):
             self._cache.copy_prefix(source, row, cached)

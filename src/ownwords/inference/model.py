@@ -1,4 +1,4 @@
-"""A model with its tokenizer, as the Python API returns it, and the choice of its engine."""
+"""A model with its tokenizer, as in the Python API, and the choice of its engine."""
 
 import importlib.util
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -76,7 +76,7 @@ class Model:
         `models.quantize` does, including the embedding. A copy guard in the directory applies to
         everything that the model writes. `adapter` is a stored LoRA to add to the weights.
         """
-        # Each takes up to half a second for Gemma 3 270M; loading weights needs the GIL little.
+        # Each takes up to half a second for Gemma 3 270M, and loading weights rarely holds the GIL.
         with (
             directory.open_directory(model_directory(folder)) as readable,
             ThreadPoolExecutor(1) as other,
@@ -107,7 +107,7 @@ class Model:
         quote: bool = False,
         **sampling: Any,  # noqa: ANN401 - SamplingParams checks them
     ) -> Generator[str]:
-        """Continue the prompt, yielding whole characters as they come, up to `max_tokens` tokens.
+        """Continue the prompt by up to `max_tokens` tokens; yield whole characters as they come.
 
         The text ends earlier if the model ends the document, and before any of `stops`. The same
         seed gives the same text. `quote` disables the copy guard. `sampling` are fields of
@@ -161,7 +161,7 @@ class Model:
         tokenizer, opening = self.tokenizer, None
         if completes_word and isinstance(prompt, str):
             prompt, opening = split_last_word(tokenizer, prompt)
-        if tokenizer.gaps:  # ids without a token are never sampled
+        if tokenizer.gaps:  # never sample ids without a token
             never = dict.fromkeys(tokenizer.gaps, float("-inf"))
             sampling = replace(sampling, bias={**sampling.bias, **never})
         return GenerationRequest(
@@ -250,7 +250,7 @@ class Model:
     def score(
         self, prompt: str, texts: Sequence[str], scheduler: BatchScheduler | None = None
     ) -> list[float]:
-        """Return how many bits the model takes for each of the texts after a prompt."""
+        """Return the bits that the model assigns to each of the texts after a prompt."""
         prefix = encode_prompt(self.tokenizer, prompt)
         continuations = [self.tokenizer.encode(text) for text in texts]
         if scheduler:
@@ -262,7 +262,7 @@ class Model:
     def logits(self, ids: Sequence[int]) -> Logits:
         """Return the next-token logits after each of the ids, [ids, vocabulary].
 
-        Raises OwnwordsError for ids outside the vocabulary and for more ids than the context.
+        Raises OwnwordsError for ids outside the vocabulary and for more ids than the context holds.
         """
         if len(ids) > self.engine.context:
             raise OwnwordsError(
@@ -279,11 +279,11 @@ class Model:
 
 
 def choose_device(device: str, folder: Path) -> str:
-    """Return the device for the model of a directory; imports PyTorch only if it must."""
+    """Return the device for the model of a directory; imports PyTorch only if necessary."""
     if device == "cpu" or (device == "auto" and not has_driver()):
         return "cpu"
     weights = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
-    # Twice, because bfloat16 may become float32.
+    # Twice the weights, because bfloat16 may become float32.
     return hardware.choose_device(device, memory_bytes=hardware.MIN_MEMORY + 2 * weights)
 
 

@@ -31,7 +31,7 @@ from ownwords.models.quantize import quantize
 from ownwords.models.weight_mapping import find_tensors, is_quantized
 
 _CHUNK = 1024  # tokens of a row per forward pass; bounds the memory of attention scores and masks
-_SHORT = 16  # tokens per row up to which padding is free, since reading the weights dominates
+_SHORT = 16  # tokens per row up to which padding is free, because reading the weights dominates
 _MIN_SPAN = 128  # smallest number of attended KV slots to capture CUDA graphs for
 _DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 _FORMATS: dict[torch.dtype, WeightFormat] = {torch.float32: "f32", torch.bfloat16: "bf16"}
@@ -55,8 +55,8 @@ class TorchEngine:
         weight = next(network.final_norm.parameters())
         self.device = weight.device
         if self.device.type == "cuda":
-            # cuDNN's attention makes a plan for every new length (pytorch/pytorch#155958): a token
-            # took 66 ms on an H100, of any model.
+            # cuDNN's attention makes a plan for every new length (pytorch/pytorch#155958): with any
+            # model, a token took 66 ms on an H100.
             torch.backends.cuda.enable_cudnn_sdp(False)
         self.weights: WeightFormat = weights or _FORMATS.get(weight.dtype, "stored")
         dtype = self.weights if self.weights != "stored" else str(weight.dtype).split(".")[1]
@@ -75,7 +75,7 @@ class TorchEngine:
 
         Raises the errors of `bundle.load`.
         """
-        # The matrices of a quantised model compute when restored.
+        # A quantised model is restored to floats here.
         stored: WeightFormat | None = "int8" if is_quantized(find_tensors(folder)) else None
         if stored:
             check_weight_format(weights, folder)
@@ -140,7 +140,7 @@ class TorchEngineCache:
         self._kv_cache = self._graphs = None
 
     def _open(self, *rows: int) -> KVCache:
-        """Return the cache if it is open and has these rows."""
+        """Return the cache; raises an error if it is closed or lacks one of these rows."""
         if self._kv_cache is None:
             raise OwnwordsError("the cache is closed")
         for row in rows:
@@ -165,7 +165,7 @@ class TorchEngineCache:
     def _forward(
         self, kv_cache: KVCache, inputs: RowInputs, all_positions: bool
     ) -> Sequence[Tensor]:
-        """Run the network eagerly; return the logits after each id of each row, or its last."""
+        """Run the network eagerly; return each row's logits, after every id or only the last."""
         hidden: dict[int, list[Tensor]] = {row: [] for row in inputs}
         for first in range(0, max(map(len, inputs.values())), _CHUNK):
             chunks = {
@@ -244,8 +244,8 @@ class _CapturedStep:
         # While capturing, everything is written to a spare slot that nothing attends to.
         self._slots_RT = torch.full_like(self._ids_RT, kv_cache.length)
         self._run = self._forward
-        # A layer that synchronises with the device, as a replaced one may, cannot be captured: then
-        # the same kernels are launched one by one.
+        # A layer that synchronises with the device, as a replaced layer may, cannot be captured;
+        # then the same kernels are launched one by one.
         with suppress(RuntimeError):
             if capturer is not None:
                 self._run = capturer.capture(self._forward, warm_up=2)
@@ -263,7 +263,7 @@ class _CapturedStep:
 def _groups(counts: Mapping[int, int]) -> Iterator[list[int]]:
     """Yield groups of rows to pad to one length, the longest at most twice the shortest.
 
-    Rows in order, because successive ones are a view of the cache and not a copy.
+    Rows stay in order, because consecutive rows are a view of the cache and not a copy.
     """
     group: list[int] = []
     for row in sorted(counts, key=lambda row: -counts[row]):

@@ -1,8 +1,8 @@
 """BERT, a bidirectional encoder, for sentence embeddings; inference only, without PyTorch.
 
 Devlin et al. 2018 (arXiv 1810.04805); pooled sentence embeddings as in Reimers and Gurevych 2019
-(arXiv 1908.10084). `NativeBert` uses the compiled library; `Bert`, in NumPy, is its reference and
-its replacement where the library is missing. Neither is in the registry of causal language models.
+(arXiv 1908.10084). `NativeBert` uses the compiled library; `Bert`, in NumPy, is the reference, and
+replaces it if the library is missing. Neither is in the registry of causal language models.
 Shapes: T tokens, C width, H heads, D dimensions of a head.
 """
 
@@ -117,7 +117,7 @@ def load_weights(folder: Path) -> tuple[BertConfig, dict[str, Floats]]:
     """Return the config and the weights of a Hugging Face directory, by our names, in float32.
 
     Weights stored in float32 stay mapped. ModelError or ConfigError says what is missing, damaged
-    or does not fit.
+    or inconsistent.
     """
     config = BertConfig.from_hf(read_json(folder / "config.json"))
     stored = {
@@ -203,9 +203,9 @@ def _as_float(array: npt.NDArray[np.generic], dtype: str) -> Floats:
 
 
 class NativeBert:
-    """A BERT with packed matrices: int8 if the processor has dot products of bytes.
+    """A BERT with packed matrices: bfloat16 with AMX, int8 if the processor has int8 dot products.
 
-    With AMX they are bfloat16, otherwise float32. Any number of threads may use it at once.
+    Otherwise they are float32. Any number of threads may use it at once.
     """
 
     def __init__(
@@ -223,7 +223,7 @@ class NativeBert:
         for layer in range(config.layers):
             blocks = (name.ours for name in config.WEIGHTS if "{i}" in name.ours)
             names += [name.replace("{i}", str(layer)) for name in blocks]
-        # The library copies the matrices, and reads all other tensors where they are.
+        # The library copies the matrices, and reads all other tensors in place.
         self._weights = [np.ascontiguousarray(weights[name], np.float32) for name in names]
         shape = interface().structs["EncoderShape"](pool_first=pool_first)
         for name, _ in shape._fields_:

@@ -48,7 +48,7 @@ class ForwardContext:
 
 
 class CausalLM(nn.Module):
-    """A language model of any family: ids in, hidden states out; logits and loss from those.
+    """A language model of any family: computes hidden states from ids, logits and loss from those.
 
     `gradient_checkpointing` trades time for memory in training: the backward pass recomputes each
     block. `dropout` applies to the embedded ids and to what each block adds, and is drawn from
@@ -59,7 +59,7 @@ class CausalLM(nn.Module):
     blocks: nn.ModuleList
     final_norm: nn.Module
     head: nn.Linear | None  # None: tied, the embedding is the head
-    # The layers with adapters, if there are any: by product, block, and layer of the product.
+    # The layers with adapters, if any: by product, block, and layer of the product.
     adapter_groups: Sequence[Sequence[Sequence[LoraLinear]]] = ()
 
     def __init__(
@@ -139,7 +139,7 @@ class CausalLM(nn.Module):
                 parameter.copy_(values)
 
     def logits(self, hidden_BTC: Tensor) -> Tensor:
-        """Return logits [B, T, V]; for training use `loss`, which never holds all in memory."""
+        """Return logits [B, T, V]; for training use `loss`, which computes them in chunks."""
         head = self.embedding if self.head is None else self.head
         logits_BTV = F.linear(hidden_BTC, head.weight)
         if softcap := self.config.logit_softcap:
@@ -161,7 +161,7 @@ class CausalLM(nn.Module):
         losses. The rest is as for `forward`.
         """
         head = self.embedding.weight if self.head is None else self.head.weight
-        # In a model that is in bfloat16 itself, autocast would only widen the norms.
+        # In a model that is already in bfloat16, autocast would only widen the norms.
         kind, is_narrow = ids_BT.device.type, head.dtype == torch.bfloat16
         with torch.autocast(kind, enabled=False) if is_narrow else nullcontext():
             hidden_BTC = self(ids_BT, documents_BT=documents_BT, max_documents=max_documents)
@@ -187,9 +187,9 @@ class CausalLM(nn.Module):
         )
 
     def prepare_adapters(self, ids_BT: Tensor, *, is_cached: bool) -> None:
-        """Add the adapters to the weights for a whole forward pass, where that is faster.
+        """Add the adapters to the weights for a whole forward pass, where that is possible.
 
-        Not for a pass of few tokens, with a cache, nor for the blocks in C++.
+        It is not with a cache, with dropout in the adapters, or for the blocks in C++.
         """
         groups = self.adapter_groups
         if not groups:
@@ -225,7 +225,7 @@ class CausalLM(nn.Module):
         starts_BT = torch.where(borders_BT, row_1T, 0).cummax(dim=1).values
         limits = None
         if max_documents and supports_varlen(ids_BT):
-            # As many as there may be, so that shapes depend on the batch's shape only.
+            # The maximum number of borders, so that shapes depend only on the batch's shape.
             count, tokens = borders_BT.numel(), max_documents * len(borders_BT)
             places = torch.where(
                 borders_BT.flatten(), torch.arange(count, device=ids_BT.device), count
@@ -262,7 +262,7 @@ class CausalLM(nn.Module):
         mask: AttentionMask,
         angles: Angles | None = None,
     ) -> Tensor:
-        """Run a block, in C++ if possible; with gradient checkpointing, nothing of it is kept."""
+        """Run a block, in C++ if possible; gradient checkpointing saves none of its activations."""
         forward, weights = block, fused_block.fusable_weights(block, x_BTC, mask)
         if weights is not None:
             forward = partial(fused_block.forward, block, weights)

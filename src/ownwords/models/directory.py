@@ -52,7 +52,7 @@ TOKENIZER_FILES = (
 LICENSE_FILES = ("LICENSE*", "NOTICE*")
 FORMAT = 1
 
-_MAX_TOKENIZER_BYTES = 64 << 20  # Gemma's, with 262,144 tokens, has 33 MB
+_MAX_TOKENIZER_BYTES = 64 << 20  # Gemma's, with 262,144 tokens, is 33 MB
 _MAX_CARD_BYTES = 4 << 20
 # The fields that `bundle.save` itself adds to the provenance.
 RESERVED = {"format", "written_by", "tokenizer"}
@@ -75,10 +75,10 @@ class Tokenizer(Protocol):
 class ModelDirectory:
     """The contents of a model directory, without its weights.
 
-    `tokenizer_files` are the contents of the tokenizer's files by name; a tokenizer built from them
-    must be passed to `check_tokenizer`. `generation` is generation_config.json, `provenance` the
+    `tokenizer_files` holds the contents of the tokenizer's files by name; pass a tokenizer built
+    from them to `check_tokenizer`. `generation` is generation_config.json, `provenance` the
     argument of `bundle.save`, `fingerprint` the tokenizer's when the model was saved (None if
-    another program wrote the directory). `is_unchanged`: its tokenizer.json is still the saved one.
+    another program wrote the directory). `is_unchanged`: tokenizer.json is still the saved one.
     """
 
     config: ModelConfig
@@ -106,7 +106,7 @@ class ModelDirectory:
             self.is_unchanged
             and tokenizer.files().get(TOKENIZER) == self.tokenizer_files[TOKENIZER]
         ):
-            return  # the fingerprint of a large vocabulary takes half a second
+            return  # computing the fingerprint of a large vocabulary takes half a second
         if tokenizer.fingerprint() != self.fingerprint:
             raise ModelError(
                 "the tokenizer is not the one that the model was saved with: it would write noise",
@@ -145,7 +145,7 @@ def times_read(provenance: Mapping[str, Any]) -> float | None:
     try:
         outcome, expected = provenance["outcome"], provenance["expected"]
         return float(expected["epochs"] * outcome["tokens"] / max(1, expected["tokens"]))
-    except (LookupError, TypeError, ValueError):  # from another program, or not made by `make`
+    except (LookupError, TypeError, ValueError):  # written by another program, or not by `make`
         return None
 
 
@@ -244,7 +244,7 @@ class BaseLicense:
         return cls(entries["license"], entries.get("license_link", ""), base, files)
 
     def on(self, card: str) -> str:
-        """Return a card with front matter, which names the base and its licence."""
+        """Return the card with front matter that names the base and its licence."""
         front = "# license: yours to choose, for example cc-by-4.0\n"
         section = ""
         if self.license:
@@ -284,7 +284,7 @@ def _card_entries(folder: Path) -> dict[str, str]:
 
 # Suffixes of the files that affect the model's output; the card does not.
 _DECISIVE = {".json", ".safetensors", ".jinja", ".txt", ".model", ".xz"}
-# mtime granularity: a file younger than this may change and keep its times.
+# mtime granularity: a file younger than this may change without changing its times.
 _SETTLED_NS = 2_000_000_000
 
 Stamp = tuple[tuple[str, int, int, int], ...]

@@ -1,4 +1,4 @@
-"""Fused C++ layers for training on the CPU: one memory pass where PyTorch needs several.
+"""Fused C++ layers for training on the CPU: one pass over memory where PyTorch needs several.
 
 Every function has a reference implementation in layers.py, loss.py or optim.py, which is used if
 `is_supported` is False: on another device, with another dtype, or without the library.
@@ -32,10 +32,10 @@ _in_int16: ContextVar[bool] = ContextVar("int16_products", default=False)
 
 
 class MemoryPool:
-    """Large buffers, which return to the pool when the last tensor that uses them is gone.
+    """Large buffers, each returned to the pool when the last tensor that uses it is gone.
 
     On the C heap, the saved activations of a step would leave holes between smaller tensors, which
-    double the memory; mapping them for each step would fill their pages with zeros every time.
+    would double the memory. Mapping new buffers in each step would zero their pages every time.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class MemoryPool:
     def _unused(self, size: int) -> mmap.mmap | None:
         """Take the smallest unused buffer that suffices."""
         with self._lock:
-            # Tensors may be deleted at any time, so others may append to the list meanwhile.
+            # Tensors may be deleted at any time, so other threads may append to the list meanwhile.
             for memory in sorted(self._free, key=len):
                 if len(memory) >= size:
                     self._free.remove(memory)
@@ -71,7 +71,7 @@ class MemoryPool:
         return None
 
     def _map(self, size: int) -> mmap.mmap:
-        """Map a new buffer; it replaces an unused, smaller one, so that their number is bounded."""
+        """Map a new buffer in place of an unused smaller one, so that their number is bounded."""
         with self._lock:
             if self._free:
                 self._free.remove(max(self._free, key=len))
@@ -108,9 +108,9 @@ def has_fast_bf16() -> bool:
 
 @contextmanager
 def int16_products() -> Iterator[None]:
-    """Multiply with frozen weights in int16, forward and backward, where the library does.
+    """Multiply with frozen weights in int16, forward and backward, if the library supports it.
 
-    Inputs and weights keep some 11 bits, with one scale per row: see simd/int16_rows.h. All other
+    Inputs and weights keep about 11 bits, with one scale per row: see simd/int16_rows.h. All other
     products are in float32.
     """
     token = _in_int16.set(True)
@@ -129,7 +129,7 @@ def keeps_bf16(weight: Tensor) -> bool:
 
 
 def product_dtype(wanted: torch.dtype, *, is_frozen: bool = False) -> torch.dtype:
-    """Return the dtype of products: float32 also if bfloat16 is wanted but slower."""
+    """Return the dtype of products: float32 even if `wanted` is bfloat16, where that is slower."""
     if is_frozen and _in_int16.get():
         return torch.int16
     return torch.bfloat16 if wanted == torch.bfloat16 and has_fast_bf16() else torch.float32
@@ -147,7 +147,7 @@ def is_supported(*tensors: Tensor) -> bool:
 
 
 def runs_blocks(ids_BT: Tensor) -> bool:
-    """Whether whole blocks may run on these tokens; they need `first_BT` instead of a mask."""
+    """Whether whole blocks can run on this device; they need `first_BT` instead of a mask."""
     return ids_BT.device.type == "cpu" and find_library() is not None
 
 
@@ -174,8 +174,8 @@ def head_loss(
 ) -> tuple[float, Tensor | None, Tensor | None]:
     """Return the weighted sum of the losses, and its gradients for hidden states and head.
 
-    `dtype` is the wanted one of products, see `product_dtype`. With more than `chunk_rows` rows the
-    head's gradient is float32.
+    `dtype` is the wanted dtype of products, see `product_dtype`. With more than `chunk_rows` rows
+    the head's gradient is float32.
     """
     hidden_NC, targets_N, weights_N = (x.contiguous() for x in (hidden_NC, targets_N, weights_N))
     (N, C), V = hidden_NC.shape, head_VC.shape[0]
@@ -210,7 +210,7 @@ def adamw_(
     scale: float = 1.0,
     bf16_copy: Tensor | None = None,
 ) -> None:
-    """Make one AdamW step in one memory pass.
+    """Make one AdamW step in one pass over memory.
 
     `step` counts from 1; `scale` multiplies the gradient.
 

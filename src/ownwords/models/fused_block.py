@@ -1,12 +1,12 @@
 """A whole transformer block in one call of the C++ library.
 
-PyTorch runs about forty operations for a block and its backward pass, each writing to memory what
-the next one reads; for a small model that takes most of the time. Here a block of plain layers is
-one operation, with or without LoRA adapters. For a cache, dropout in an adapter or odd sizes
-`fusable_weights` returns None, and the block runs layer by layer.
+PyTorch runs about 40 operations for a block and its backward pass, and each writes to memory what
+the next one reads; in a small model that takes most of the time. Here a block of plain layers is
+one operation, with or without LoRA adapters. With a cache, dropout in an adapter or unsupported
+sizes, `fusable_weights` returns None, and the block runs layer by layer.
 
 The gradients of frozen weights are not computed. Every call packs the weights again, into memory
-that all blocks share: packed copies of all blocks would double the memory of the weights.
+shared by all blocks, because packed copies of all blocks would double the memory of the weights.
 
 Shapes: B batch, T tokens, C width, I inputs, O outputs, R rank of an adapter.
 """
@@ -86,7 +86,7 @@ def _base(layer: nn.Module | None) -> Any:  # noqa: ANN401 - an nn.Linear, if th
 def joined_adapters(layers: Sequence[nn.Module]) -> tuple[Tensor, Tensor] | None:
     """Join the adapters of a product's layers: float32 `down` [R, I] and scaled `up` [O, R].
 
-    The rank is the sum of theirs, rounded up to a multiple of 32. None if there are no adapters.
+    The rank is the sum of their ranks, rounded up to a multiple of 32. None without adapters.
     """
     adapters = [each for each in layers if type(each) is LoraLinear and not each.merged]
     if not adapters:
@@ -112,7 +112,7 @@ def forward(
     mask: AttentionMask,
     angles: Angles | None,
 ) -> Tensor:
-    """Return the output of a block whose `fusable_weights` these are.
+    """Return the output of a block, given its `fusable_weights`.
 
     Dropout depends on a seed drawn from PyTorch's random state, not on the number of threads.
     """
@@ -148,7 +148,7 @@ def fusable_weights(
         if weight.dim() == 2 and any(side % fused.TILE for side in weight.shape):
             return None
     is_frozen = not any(each.requires_grad for each in weights.values() if each.dim() == 2)
-    # Decided here, because checkpointing computes the block again outside of such contexts.
+    # Choose the dtype here: checkpointing recomputes the block outside the contexts that set it.
     return BlockWeights(weights, fused.product_dtype(wanted, is_frozen=is_frozen))
 
 
@@ -213,7 +213,7 @@ def _set_adapters(
     ranks: Sequence[int],
     tensors: Sequence[Tensor | None],
 ) -> None:
-    """Point `down` and `up` of the adapters, or with a suffix their gradients, to the tensors."""
+    """Point `down` and `up` of the adapters (with a suffix, their gradients) to the tensors."""
     each = iter(tensors)
     for adapter, rank in zip(args.adapters, ranks, strict=True):
         adapter.rank = rank

@@ -1,7 +1,7 @@
-"""The models of a workspace: `model` is the current one, and `models/NAME` keeps all of them.
+"""The models of a workspace: `model` is the current one, and `models/NAME` keeps each model.
 
-The current model takes no extra disk space there: its files are hard links. A kept model's folder
-also holds its scorecard and the records of `make`.
+Keeping the current model takes no extra disk space, because its files are hard links. A kept
+model's folder also holds its scorecard and the records of `make`.
 """
 
 import os
@@ -38,7 +38,7 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class KeptModel:
-    """A kept model: `folder` holds `model`, and copies of the files beside it."""
+    """A kept model: `folder` holds `model`, and copies of the workspace files that belong to it."""
 
     name: str
     folder: Path
@@ -50,7 +50,7 @@ class KeptModel:
         return self.folder / "model"
 
     def beside(self, path: Path) -> Path:
-        """Where one of the `BESIDE` files is kept."""
+        """Return where a copy of one of the `BESIDE` files is kept."""
         return self.folder / path.name
 
 
@@ -66,9 +66,9 @@ def _locked(method: _Method) -> _Method:
 
 
 class ModelLibrary:
-    """The models of one workspace. Every change is atomic: a killed one is completed or undone.
+    """The models of one workspace. Every change is atomic: if killed, it is completed or undone.
 
-    Thread-safe. Hold `lock` to read the files of the current model while another thread may switch.
+    Thread-safe. Hold `lock` to read the current model's files if another thread may switch models.
     """
 
     def __init__(self, root: Path) -> None:
@@ -79,7 +79,7 @@ class ModelLibrary:
 
     @_locked
     def models(self) -> list[KeptModel]:
-        """All kept models, the current one first, then the last made."""
+        """All kept models: the current one first, then the newest first."""
         self._finish_switch()
         kept = [self._read(name) for name in self._names()]
         return sorted(kept, key=lambda model: (not model.is_current, -model.made_at))
@@ -98,7 +98,7 @@ class ModelLibrary:
     def keep(self, name: str = "") -> KeptModel | None:
         """Keep the current model, if there is one, under a name, unless it is kept already.
 
-        A new name renames it. The files beside it are copied again.
+        If it is already kept, a new name renames it. The scorecard and records are copied again.
         """
         if not _is_model(self._current):
             return None
@@ -112,7 +112,7 @@ class ModelLibrary:
         return known
 
     def forget_score(self) -> None:
-        """Delete the scorecard beside the current model, which describes the previous one."""
+        """Delete the workspace's scorecard, which describes the previous model."""
         for path in SCORECARD:
             (self._root / path).unlink(missing_ok=True)
 
@@ -216,7 +216,7 @@ def _is_model(folder: Path) -> bool:
 
 
 def _is_same(first: Path, second: Path) -> bool:
-    """Whether two folders hold the same model: linked or equal files."""
+    """Whether two folders hold the same model: the same files, or equal ones."""
     first, second = atomic_dir.readable_dir(first), atomic_dir.readable_dir(second)
     for name in (SINGLE, INDEX):
         with suppress(OSError):

@@ -28,10 +28,10 @@ HEAD, EMBEDDING = "lm_head.weight", "embedding.weight"
 QUANTIZATION = "ownwords.quantization"
 _ROWS = {"scheme": "int8", "group": 0}  # one scale per row
 _INT8 = {"version": 1, **_ROWS, "ends": _ROWS}  # the ends are the embedding and the head
-# What the header of a quantised file says.
+# The metadata in the header of a quantised file.
 INT8_METADATA = {QUANTIZATION: json.dumps(_INT8)}
 
-# Buffers that older programs stored beside the weights; readers compute them.
+# Buffers that older programs stored with the weights; readers compute them.
 _KNOWN_BUFFER = re.compile(
     r"(transformer\.)?h\.\d+\.attn\.(masked_)?bias"  # GPT-2: the causal mask, and minus infinity
     r"|(model\.)?(layers\.\d+\.self_attn\.)?rotary_emb(_local)?\.(original_)?inv_freq"
@@ -76,7 +76,7 @@ def count_parameters(config: ModelConfig) -> int:
 
 
 def _each_weight(config: ModelConfig) -> Iterator[tuple[WeightName, str]]:
-    """Yield each weight and its layer; a tied head is the embedding, so it is left out."""
+    """Yield each weight and its layer; a tied head is left out, because it is the embedding."""
     for name in config.WEIGHTS:
         if name.ours != "head.weight" or not config.tied:
             for layer in range(config.layers if "{i}" in name.ours else 1):
@@ -125,7 +125,7 @@ def map_weights(
     wanted = {theirs: (ours, transposed) for ours, theirs, transposed in hf_names(config)}
     embedding = next(theirs for theirs, (ours, _) in wanted.items() if ours == EMBEDDING)
     prefix = embedding.split(".")[0] + "."
-    if not any(name.startswith(prefix) for name in stored):  # files of a model without a head
+    if not any(name.startswith(prefix) for name in stored):  # saved from a model without a head
         stored = {name if name == HEAD else prefix + name: info for name, info in stored.items()}
     found = {name: info for name, info in stored.items() if not _KNOWN_BUFFER.fullmatch(name)}
     if HEAD in found and HEAD not in wanted:
@@ -151,7 +151,7 @@ def _check(
     config: ModelConfig,
     folder: Path,
 ) -> None:
-    """Raise ModelError unless these are the expected tensors, given as types and shape by name."""
+    """Raise ModelError unless these are the expected tensors (accepted types and shape by name)."""
     hint = "is config.json the one that came with these weights?"
     sides = (("unknown", stored.keys() - expected), ("missing", expected.keys() - stored))
     details = "; ".join(f"{len(names)} {side}: {preview(names)}" for side, names in sides if names)
@@ -186,18 +186,18 @@ def _equal(left: TensorInfo, right: TensorInfo) -> bool:
 
 
 def is_matrix(name: str, shape: Sequence[int]) -> bool:
-    """Whether quantisation rounds a weight: not norms, biases and learned positions."""
+    """Whether a weight is quantised: norms, biases and learned positions are not."""
     return len(shape) == 2 and name != "positions.weight"
 
 
 def is_quantized(stored: Mapping[str, TensorInfo]) -> bool:
-    """Whether these are the codes and scales of a quantised model."""
+    """Whether these tensors are the codes and scales of a quantised model."""
     return any(name.endswith(".packed") for name in stored)
 
 
 @dataclass(frozen=True)
 class StoredWeight:
-    """A weight of a model and its numbers in a file, or its codes and scales."""
+    """A weight of a model with its values in a file, or its codes and scales."""
 
     name: str
     shape: tuple[int, ...]  # as the model uses it
@@ -212,7 +212,7 @@ def open_weights(
 ) -> list[StoredWeight]:
     """Map all weights of a directory into memory; ModelError names what does not match.
 
-    An adapter, if its path is given, is added to the weights.
+    If the path of an adapter is given, the adapter is added to the weights.
     """
     weights = _map_stored(folder, config)
     return _add_adapter(weights, adapter) if adapter else weights
@@ -275,7 +275,7 @@ def _add_adapter(weights: Iterable[StoredWeight], path: Path) -> list[StoredWeig
 
 
 def check_quantized(stored: Mapping[str, TensorInfo], config: ModelConfig, folder: Path) -> None:
-    """Raise ModelError if the header or a tensor of a quantised model is wrong."""
+    """Raise ModelError if the header or a tensor of a quantised model is invalid."""
     where = f"{QUANTIZATION} in the header of {folder / SINGLE}"
     fields = parse_json(read_metadata(folder / SINGLE).get(QUANTIZATION, "{}").encode(), where)
     if fields != _INT8:

@@ -1,11 +1,11 @@
 """Loads the compiled library: declares its C interface with ctypes and chooses the best build.
 
-A library whose results on small problems differ from the baseline's is replaced by the next best;
-the check takes a millisecond.
+A library whose results on small problems differ from the baseline's is replaced by the next best
+one; the check takes a millisecond.
 
 The environment variable OWNWORDS_ISA names the instruction set to use: none, sse2, avx2, avxvnni,
 avx512, avx512bf16 or amx (on ARM: none, neon, neon-dotprod or neon-bf16). The default is the best
-available.
+one available.
 """
 
 import ctypes
@@ -31,7 +31,7 @@ _TYPES = {
     "double": ctypes.c_double,
     **{f"{kind}_t": getattr(ctypes, f"c_{kind}") for kind in ("int32", "int64", "uint64")},
 }
-# Of the largest figure: int8 and bfloat16 rounding depends on the instruction set.
+# Tolerance relative to the largest value: int8 and bfloat16 rounding depends on the ISA.
 _ROUNDING = 0.005
 # Functions that do not return a Status.
 _PLAIN = ("ownwords_best_isa", "ownwords_runs_isa", "ownwords_has_fast_bf16")
@@ -148,14 +148,14 @@ class NativeLibrary:
 
     @cached_property
     def rates(self) -> Rates:
-        """How fast this library multiplies on this processor, measured in some milliseconds."""
+        """How fast this library multiplies on this processor; measured in a few milliseconds."""
         rates = np.zeros(interface().constants["RATE_COUNT"])
         self.measure_rates(rates.ctypes.data)
         return Rates(*rates.tolist())
 
     @property
     def keeps_bf16(self) -> bool:
-        """Whether weights may stay in bfloat16: without its instructions PyTorch is slow."""
+        """Whether weights may stay in bfloat16: without bfloat16 instructions PyTorch is slow."""
         return self.rates.bfloat16 > 0
 
     @property
@@ -165,7 +165,7 @@ class NativeLibrary:
         return rates.int16 > 1.2 * max(rates.float32, rates.bfloat16, rates.bfloat16_tiles)
 
     def agrees_with(self, other: "NativeLibrary") -> bool:
-        """Whether this library and another agree in small problems, up to rounding."""
+        """Whether this library and another agree on small problems, up to rounding."""
         figures = np.zeros((2, interface().constants["CHECK_FIGURES"]), np.float32)
         self.check(figures[0].ctypes.data)
         other.check(figures[1].ctypes.data)
@@ -189,7 +189,7 @@ def _check(status: int, function: object, arguments: object) -> int:
 
 
 def load_library(folder: Path = SOURCES.parent) -> NativeLibrary | None:
-    """Load the best library for this processor, or the one OWNWORDS_ISA names; None without one.
+    """Load the best library for this processor, or the one OWNWORDS_ISA names; None if missing.
 
     Raises ConfigError if OWNWORDS_ISA names a library that is missing or does not run here.
     """
@@ -263,7 +263,7 @@ def _open(isa: Isa, folder: Path) -> tuple[NativeLibrary | None, str]:
         if digest() != source_hash(SOURCES).encode():
             return None, f"{path.name} was compiled from other sources: install ownwords again"
         library = NativeLibrary(path, isa)
-        # So that code can be kept for processors on which it was never tested.
+        # Code for some instruction sets was never tested on such a processor, so check the results.
         baseline = None if isa == Isa.BASELINE else _open(Isa.BASELINE, folder)[0]
         if baseline is not None and not library.agrees_with(baseline):
             return None, f"{path.name} computes wrong numbers on this processor: please report it"

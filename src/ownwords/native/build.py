@@ -48,7 +48,7 @@ FLAGS = (
 # On Windows the library must not depend on the compiler's runtime libraries.
 _LINKED = ("-shared", "-pthread", *(("-static",) if WINDOWS else ()))
 
-# g++ assumes that the stack is aligned for long vectors, which is not so on Windows.
+# g++ assumes that the stack is aligned for long vectors, but on Windows it is not.
 _UNALIGNED = ("-Wa,-muse-unaligned-vector-move",) if WINDOWS else ()
 
 
@@ -117,7 +117,7 @@ def libraries(folder: Path = SOURCES.parent) -> list[Path]:
 def source_hash(folder: Path | None = None) -> str:
     """Return the SHA-256 of all sources, which is also compiled into the libraries."""
     digest = hashlib.sha256()
-    # At every load: pathlib would take 10 ms.
+    # This runs at every load, and pathlib would take 10 ms.
     for path, folders, names in os.walk(folder or SOURCES):
         folders.sort()
         for name in sorted(names):
@@ -129,7 +129,7 @@ def source_hash(folder: Path | None = None) -> str:
 
 def wheel_platform() -> str:
     """Return the platform tag of a wheel that contains these libraries."""
-    if MAC:  # Python itself may be universal, or target older systems
+    if MAC:  # the installed Python may be universal, or target older systems
         major, minor = [*_OLDEST_MAC.split("."), "0"][:2]
         # From macOS 11 on, platform tags use the major version only.
         return f"macosx_{major}_{minor if major == '10' else '0'}_{platform.machine()}"
@@ -176,9 +176,9 @@ def build(folder: Path = SOURCES.parent, isas: Iterable[Isa] = tuple(ISA_FLAGS))
 
 
 def build_for_here(folder: Path = SOURCES.parent) -> str:
-    """Build the baseline and the best library for this processor; return as `build` does.
+    """Build the baseline and the best library for this processor; return the same as `build`.
 
-    If the compiler is too old for the best one, build the next best. Libraries for other
+    If the compiler is too old for the best one, the next best one is built. Libraries for other
     instruction sets are removed, because they may come from earlier sources.
     """
     problems = [build(folder, [Isa.BASELINE])]

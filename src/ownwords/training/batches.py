@@ -1,10 +1,10 @@
 """Batches for training and evaluation: token ids, targets, document numbers.
 
 Training rows form an endless stream that contains every token once per epoch. An epoch is all
-documents end to end, shuffled; it starts at a random token of the first, and the tokens before that
-one come last. The stream is cut into rows of equal length without gaps, so no token is dropped or
-repeated. The rows that start in an epoch are shuffled too, so that a batch has no adjacent rows.
-A row depends on the seed and its number only, so it can be read without the rows before it.
+documents, shuffled and concatenated; it starts at a random token of the first document, and the
+tokens before that one come last. The stream is cut into rows of equal length without gaps, so no
+token is dropped or repeated. The rows that start in an epoch are shuffled too, so that a batch has
+no adjacent rows. A row depends only on the seed and its number, so it can be read on its own.
 
 Shapes: B rows, T tokens; T1 is T + 1; R rows of a stream, S pieces of an epoch.
 """
@@ -117,7 +117,7 @@ class TokenStream:
         documents = documents[self._shuffled(f"documents/{e}", len(documents))]
         begins, ends = begins[documents], ends[documents]
         order = self._shuffled(f"rows/{e}", self._first(e + 1) - self._first(e))
-        # The first document starts at a random token; what precedes it ends the epoch.
+        # The first document starts at a random token; the tokens before it end the epoch.
         skipped = int(self._draws(f"offset/{e}", 1)[0] % np.uint64(ends[0] - begins[0]))
         if skipped:
             begins = np.concatenate([begins, begins[:1]])
@@ -139,11 +139,11 @@ class Batch:
     """Rows of a batch."""
 
     ids_BT: Tensor  # int64
-    targets_BT: Tensor  # int64; -100 where the loss counts none
+    targets_BT: Tensor  # int64; -100 where there is no loss
     documents_BT: Tensor | None  # int32, the number of each token's document; None: no mask needed
     counts_B: tuple[int, ...]  # the number of targets in the loss, per row
     weights_BT: Tensor | None = None  # float32, of each target; None: all 1
-    max_documents: int = 1  # no row has more; a power of two, so that few shapes occur
+    max_documents: int = 1  # maximum per row; a power of two, so that few shapes occur
 
     @property
     def tokens(self) -> int:
@@ -160,13 +160,13 @@ class Batch:
         return self._changed(lambda tensor: tensor.to(device, non_blocking=tensor.is_pinned()))
 
     def copy_(self, batch: "Batch") -> None:
-        """Replace the numbers of this batch by those of another with the same `form`."""
+        """Copy another batch of the same `form` into this one."""
         for place, tensor in zip(self._tensors, batch._tensors, strict=True):
             place.copy_(tensor, non_blocking=tensor.is_pinned())
 
     @property
     def form(self) -> tuple[object, ...]:
-        """What the kernels of a step depend on, beside the numbers."""
+        """The shapes and flags on which the kernels of a step depend."""
         optional = self.documents_BT is None, self.weights_BT is None
         return *self.ids_BT.shape, *optional, self.max_documents
 
@@ -190,7 +190,7 @@ class Batch:
 
 
 class Batches:
-    """The batches of a run: a function of the step number, not of earlier batches."""
+    """The batches of a run; each depends on its step number, not on earlier batches."""
 
     def __init__(
         self,
@@ -216,7 +216,7 @@ class Batches:
         self.dataset, self.rows, self.context, self.config = dataset, rows, context, config
         self._low, self._high = rank * rows // world, (rank + 1) * rows // world
         self._own = TokenStream(dataset, context=context, seed=seed, rows=rows, name="own")
-        # The decimal value as written: 0.1 * 30 must be exactly 3.
+        # Use the decimal value as written: 0.1 * 30 must be exactly 3.
         self._share = Fraction(repr(float(config.replay)))
         self._base: TokenStream | None = None
         if config.replay:
@@ -255,7 +255,7 @@ class Batches:
         return replace(batch, weights_BT=torch.from_numpy(weights_BT))
 
     def _rows(self, step: int, low: int, high: int) -> tuple[range, range]:
-        """Rows `low` to `high` of a step, as row numbers in the own and in the base's stream."""
+        """Rows `low` to `high` of a step, as row numbers in the texts' and in the base's stream."""
         before = int(step * self.rows * self._share)
         after = int((step + 1) * self.rows * self._share)
         border = self.rows - (after - before)  # the base's rows come last
@@ -301,7 +301,7 @@ def _batch(
 ) -> Batch:
     counts_B = tuple(counted_BT.sum(axis=1).tolist())
     documents_BT, most = None, 1
-    # Document numbers only grow along a row: if the ends are equal, no row needs a mask.
+    # Document numbers never decrease along a row: if its ends are equal, it is one document.
     if between := int((documents_BT1[:, -2] - documents_BT1[:, 0]).max()):
         most = 1 << between.bit_length()
         numbers_BT = documents_BT1[:, :-1] - documents_BT1[:, :1]
@@ -326,9 +326,9 @@ def _opening_weights(starts_BT: npt.NDArray[np.bool_], weight: float) -> npt.NDA
 
 
 def prefetched(batches: Batches, start: int, stop: int, *, pinned: bool) -> Generator[Batch]:
-    """Yield the batches of steps, which a thread prepares while the device computes.
+    """Yield the batches of the steps; a thread prepares them while the device computes.
 
-    Close the iterator after use. An error of the thread is raised at its step.
+    Close the iterator after use. An error in the thread is raised at its step.
     """
 
     def prepare(step: int) -> Batch:

@@ -51,13 +51,13 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The checkpoints of a run, a file each; the run's lock lets only one process write."""
+    """The checkpoints of a run, one file each; the run's lock lets only one process write."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def steps(self) -> list[int]:
-        """Return the steps that have a checkpoint, in order; it may be damaged."""
+        """Return the steps that have a checkpoint, perhaps a damaged one, in order."""
         matches = (_NAME.fullmatch(path.name) for path in self.folder.glob("step-*"))
         return sorted(int(match[1]) for match in matches if match)
 
@@ -83,7 +83,7 @@ class Checkpoints:
         except BaseException as error:
             with suppress(OSError):
                 draft.unlink(missing_ok=True)
-            if isinstance(error, OSError):  # such as a broken disk
+            if isinstance(error, OSError):  # such as a failing disk
                 raise WorkspaceError(
                     f"{path} cannot be written: {error.strerror}",
                     hint="check the disk, or give another --workspace",
@@ -169,7 +169,7 @@ class Run:
             file.write(f"\n--- step {step}\n{printable(text)}\n")
 
     def micro_batch_limit(self, rows: int) -> int:
-        """The number of rows to compute at once: `rows`, or fewer if so many did not fit before."""
+        """The number of rows to compute at once: `rows`, or fewer if these once did not fit."""
         try:
             limit = read_json(self.folder / _LIMITS).get("rows")
         except OwnwordsError:  # there is none
@@ -177,12 +177,12 @@ class Run:
         return min(rows, limit) if isinstance(limit, int) and limit > 0 else rows
 
     def limit_micro_batch(self, rows: int) -> None:
-        """Record that at most `rows` rows fit into memory, so that the run resumes with as many."""
+        """Record that at most `rows` rows fit into memory; the run resumes with this limit."""
         write_atomically(self.folder / _LIMITS, json.dumps({"rows": rows}))
 
 
 class TrainingState:
-    """The optimizer, with the weights, and the record of a run; saved in checkpoints.
+    """The weights, the optimizer and the record of a run, as saved in checkpoints.
 
     All processes must call each method; only the first one reads and writes files.
     """
@@ -201,7 +201,7 @@ class TrainingState:
         self._saved_at = self._began = time.monotonic()
 
     def begin(self) -> None:
-        """Restore the newest checkpoint, or save the first one, so that rollback has one."""
+        """Restore the newest checkpoint; if there is none, save one for a rollback."""
         checkpoint = self._newest()
         if checkpoint is None:
             self.save()
@@ -215,7 +215,7 @@ class TrainingState:
             self._note(f"Resuming after step {checkpoint.step:,} of {steps:,}.")
 
     def is_due(self) -> bool:
-        """Whether the last checkpoint is old enough to save another."""
+        """Whether the last checkpoint is old enough to save a new one."""
         return time.monotonic() - self._saved_at >= self._loop.checkpoint_every_s
 
     def save(self, again: bool = False) -> None:
@@ -264,7 +264,7 @@ class TrainingState:
         if has_diverged:
             self._rolled_back_to = checkpoint.step
         self.record.rollbacks, self.record.lr_factor = rollbacks, lr_factor
-        self.record.elapsed = elapsed  # the steps come back, the time does not
+        self.record.elapsed = elapsed  # the steps are repeated, but the time is spent
         self.optimizer.lr_factor = lr_factor
         if self._world.is_first:
             self._checkpoints.delete_after(checkpoint.step)
@@ -293,7 +293,7 @@ class TrainingState:
         return self._shared(checkpoint)
 
     def _shared(self, checkpoint: Checkpoint | None) -> Checkpoint | None:
-        """Broadcast the first process's checkpoint: its record, without the tensors."""
+        """Broadcast the record of the first process's checkpoint, without the tensors."""
         if self._world.size == 1:
             return checkpoint
         if checkpoint is None or not self._world.is_first:

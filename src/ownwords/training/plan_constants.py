@@ -29,23 +29,23 @@ _MIN_BYTES = (1.2e5, 2e5, 2e6, 5e7, 5e8, 5e9)
 
 @dataclass(frozen=True)
 class PlanConstants:
-    """Every constant of the plan: what it is, and where it comes from."""
+    """Every constant of the plan, with its meaning and its source."""
 
     # --- scaling law: expected loss by model size and text, in bits per byte --------------------
     loss_floor: float = 0.72  # of any model of this kind; log
     size_scale: float = 28.0  # loss from limited size: scale / N^power; log
-    size_power: float = 0.30  # see size_scale; Hoffmann et al. have 0.34; log
+    size_power: float = 0.30  # see size_scale; Hoffmann et al. found 0.34; log
     text_scale: float = 19.0  # loss from limited text: scale / D^power; log
-    text_power: float = 0.20  # see text_scale; Hoffmann et al. have 0.28; log
-    repeats: float = 15.4  # R*: decay of the worth of repetitions; arXiv 2305.16264
-    oversize: float = 5.3  # N*: decay of the worth of excess parameters; arXiv 2305.16264
+    text_power: float = 0.20  # see text_scale; Hoffmann et al. found 0.28; log
+    repeats: float = 15.4  # R*: decay of the value of repetitions; arXiv 2305.16264
+    oversize: float = 5.3  # N*: decay of the value of excess parameters; arXiv 2305.16264
     spread_low: float = 0.76  # the best expected loss, as a fraction of the law's; estimate
     spread_high: float = 1.16  # the worst: texts differ in difficulty; estimate
     enough: float = 0.003  # minimum relative gain of a larger model; estimate
     epochs_limit: float = 12  # epochs after which a small text is only memorised; log
 
     # --- tokenizer ------------------------------------------------------------------------------
-    bytes_below: float = 40_000  # with less text, each byte is a token; estimate
+    bytes_below: float = 40_000  # bytes of text below which each byte is a token; estimate
     token_bytes_growth: float = 0.64  # bytes per token for each doubling of the vocabulary; log
 
     # --- batch size and learning rates ----------------------------------------------------------
@@ -59,7 +59,7 @@ class PlanConstants:
     adamw_text_power: float = 0.307  # see adamw_scale; arXiv 2503.04715
     adamw_lr_max: float = 5e-3  # arXiv 2503.04715
     muon_lr: float = 0.02  # Muon's peak learning rate, for matrices; log
-    embedding_lr_at_256: float = 5e-3  # AdamW's beside Muon at width 256, as 1 / width; log
+    embedding_lr_at_256: float = 5e-3  # AdamW's rate with Muon at width 256, as 1 / width; log
     embedding_lr_max: float = 1e-2  # log
     embedding_lr_min: float = 3e-4  # estimate
     beta2_share: float = 0.1  # maximum of beta2_tokens, as a share of the tokens read; estimate
@@ -95,13 +95,13 @@ class PlanConstants:
     tune_gain: float = 0.085  # relative loss reduction with tune_gain_bytes of text; log
     tune_gain_bytes: float = 268_000  # see tune_gain; log
     tune_gain_power: float = 0.3  # how the gain grows with the text; estimate
-    tune_gain_most: float = 0.2  # the gain, at most; estimate
+    tune_gain_most: float = 0.2  # maximum gain; estimate
     tune_gain_low: float = 0.2  # the lowest real gain, as a fraction of the expected one; log
     tune_gain_high: float = 2.2  # the highest: a base is closer to some blogs than to others; log
-    tune_spread: float = 0.02  # of the bits, by the choice of the text; estimate
+    tune_spread: float = 0.02  # fraction by which the bits vary with the choice of text; estimate
 
     # --- LoRA: measured with Gemma 3 270M, SmolLM2 135M and authors of 124 to 1,234 kB -----------
-    lora_parameters: float = 5e7  # of a base from which a LoRA is trained; log
+    lora_parameters: float = 5e7  # minimum size of a base to train a LoRA instead; log
     lora_rank: float = 16  # thinkingmachines.ai/blog/lora
     lora_text: float = 1e7  # bytes from which the rank is 4 times as high; the same page
     lora_lr_once: float = 2.4e-3  # rate of one epoch; proportional to 1 / epochs; log
@@ -113,32 +113,32 @@ class PlanConstants:
     lora_warmup_fraction: float = 0.03  # share of the steps in which the rate rises; log
     lora_epochs: float = 2.5  # at most: five forget more of the base than they learn; log
     lora_context: float = 1024  # tokens per row on a CPU, at most; estimate
-    lora_memory: float = 1.4e9  # bytes, if fewer rows at once cost nearly no time; estimate
+    lora_memory: float = 1.4e9  # maximum bytes: fewer rows at once hardly cost time; estimate
     glance_bytes: float = 4_000  # of held-out text, to measure the base before the plan; estimate
-    timed_context: float = 256  # tokens per row of a LoRA that is timed; estimate
+    timed_context: float = 256  # tokens per row when a LoRA's speed is measured; estimate
 
     # --- speed, if nothing could be measured ------------------------------------------------------
-    assumed_vector_share: float = 0.6  # of the rate of vectors, that training reaches; performance
+    assumed_vector_share: float = 0.6  # share of the vector rate that training reaches; performance
     assumed_float32_share: float = 0.45  # the same without fast bfloat16; log
-    assumed_tile_share: float = 0.2  # of the rate of AMX's tiles; performance
-    assumed_cpu_flops: float = 1.2e11  # flops/s of training on a CPU without these; performance
+    assumed_tile_share: float = 0.2  # the same of the rate of AMX tiles; performance
+    assumed_cpu_flops: float = 1.2e11  # FLOP/s of training without the C++ library; performance
     assumed_gpu_flops: float = 4e13  # the same on a GPU; estimate
     assumed_cpu_layer_s: float = 1e-3  # fixed seconds per layer and step; performance
     assumed_gpu_layer_s: float = 6e-4  # the same on a GPU; estimate
 
     # --- time and memory ------------------------------------------------------------------------
-    measure_share: float = 0.04  # of the time, to measure speed; estimate
-    measure_least_s: float = 5  # seconds for that: a plan with assumed speeds wastes minutes; log
-    measure_most_s: float = 20  # estimate
+    measure_share: float = 0.04  # share of the time to spend on measuring the speed; estimate
+    measure_least_s: float = 5  # minimum for that: a plan with assumed speeds wastes minutes; log
+    measure_most_s: float = 20  # maximum for that; estimate
     start_s: float = 3.0  # seconds to start Python and PyTorch; estimate
     close_s: float = 1.0  # seconds to save the model; estimate
-    evaluate_share: float = 0.08  # of the time, at most, for evaluations; estimate
-    choosing: float = 2  # evaluations after the last step: the base, and weights between the two
+    evaluate_share: float = 0.08  # maximum share of the time for evaluations; estimate
+    choosing: float = 2  # evaluations after the last step: the base, and interpolated weights
     reading_share: float = 1 / 3  # time to evaluate a token, as a share of training on it
-    lora_reading_share: float = 1 / 2  # the same of a LoRA: frozen weights get no gradient
+    lora_reading_share: float = 1 / 2  # the same for a LoRA: frozen weights get no gradient
     patience: float = 0.35  # share of the evaluations without progress before stopping; estimate
     unforeseen: float = 0.03  # share of the time for checkpoints, loading, noise; estimate
-    memory_share: float = 0.7  # of the free memory, at most, for training; estimate
+    memory_share: float = 0.7  # maximum share of the free memory for training; estimate
     memory_base: float = 4e8  # bytes of Python and PyTorch alone; estimate
     bytes_a_parameter: float = 20  # weight, gradient, two moments, and a copy to save; estimate
     bytes_a_value: float = 4  # of a saved activation; estimate
@@ -146,7 +146,7 @@ class PlanConstants:
     # --- expected loss --------------------------------------------------------------------------
 
     def text_worth(self, read: float, different: float) -> float:
-        """Bytes of unique text that are worth as much as repeated text (Muennighoff et al.)."""
+        """Bytes of unique text equivalent to the repeated text (Muennighoff et al.)."""
         if read <= different:
             return read
         again = read / different - 1
@@ -171,14 +171,14 @@ class PlanConstants:
         )
 
     def tuned_share(self, different: float) -> float:
-        """The loss after fine-tuning on so much text, as a fraction of the base's."""
+        """The loss after fine-tuning on this much text, as a fraction of the base's."""
         gain = self.tune_gain * math.pow(different / self.tune_gain_bytes, self.tune_gain_power)
         return 1 - min(self.tune_gain_most, gain)
 
     # --- tokenizer, batch size, learning rates --------------------------------------------------
 
     def vocabulary(self, different: float) -> int:
-        """The BPE vocabulary size for so much unique text; 0: each byte is a token."""
+        """The BPE vocabulary size for this much unique text; 0: each byte is a token."""
         if different < self.bytes_below:
             return 0
         return _VOCABULARIES[bisect_right(_MIN_BYTES, different)]
@@ -194,7 +194,7 @@ class PlanConstants:
         return min(self.batch_max, max(self.batch_min, wanted))
 
     def lora_lr(self, epochs: float) -> float:
-        """The peak learning rate of a LoRA that is trained for so many epochs."""
+        """The peak learning rate of a LoRA trained for `epochs` epochs."""
         wanted = self.lora_lr_once / max(epochs, 1e-3)
         return min(self.lora_lr_max, max(self.lora_lr_min, wanted))
 
@@ -204,7 +204,7 @@ class PlanConstants:
         return min(self.adamw_lr_max, rate * math.pow(tokens_read, self.adamw_text_power))
 
     def embedding_lr(self, width: int) -> float:
-        """AdamW's peak learning rate for embeddings and norms, beside Muon."""
+        """AdamW's peak learning rate for embeddings and norms, if Muon trains the matrices."""
         wanted = self.embedding_lr_at_256 * 256 / width
         return min(self.embedding_lr_max, max(self.embedding_lr_min, wanted))
 
@@ -228,7 +228,7 @@ class PlanConstants:
     def assumed_speeds(
         self, kind: str, precision: Precision = "autocast", *, is_lora: bool = False
     ) -> DeviceSpeeds:
-        """The speeds of a kind of device: those that its last trainings had, or a guess."""
+        """The speeds of a kind of device: those of its last training runs, or a guess."""
         if kind != "cpu":
             gpu = StepTimeModel(self.assumed_gpu_layer_s, self.assumed_gpu_flops)
             return DeviceSpeeds(kind, {precision: gpu})

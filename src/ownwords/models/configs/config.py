@@ -23,9 +23,9 @@ _KINDS: Mapping[Any, Any] = {int: Count, float: Positive, float | None: Positive
 class WeightName:
     """The names of a weight: ours, Hugging Face's and llama.cpp's; "{i}" is the layer index.
 
-    `shape` names the config properties that are its dimensions. `transposed` says that Hugging Face
-    stores it transposed. `gguf` omits the suffix .weight or .bias; it is empty if GGUF does not
-    support the family.
+    `shape` names the config properties that are its dimensions. `transposed`: Hugging Face stores
+    it transposed. `gguf` omits the suffix .weight or .bias; it is empty if GGUF does not support
+    the family.
     """
 
     ours: str
@@ -266,7 +266,7 @@ class RopeScaling:
 def read_rope(
     data: Mapping[str, Any], table: Mapping[str, Any] | None, context: int, base: float
 ) -> tuple[float, RopeScaling | None]:
-    """Return the RoPE base and scaling; the base is next to the table or, in newer files, in it."""
+    """Return the RoPE base and scaling; the base is beside the table, or in newer files inside."""
     base = hf_value(data, "rope_theta", Positive, base)
     if table is not None:
         base = hf_value(table, "rope_theta", Positive, base, "rope_parameters in config.json")
@@ -278,7 +278,7 @@ def frequencies(
 ) -> npt.NDArray[np.float32]:
     """Return the RoPE frequency of each pair of dimensions, in radians per position: [D / 2].
 
-    `models.layers` computes the same, up to the last bit: PyTorch rounds differently.
+    `models.layers` computes the same except for the last bit, because PyTorch rounds differently.
     """
     steps = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
     with np.errstate(over="ignore"):  # a damaged base gives infinity, and a frequency of 0
@@ -293,8 +293,8 @@ def scale_frequencies(plain: Any, scaling: RopeScaling | None) -> Any:  # noqa: 
         return plain
     if scaling.kind == "linear":
         return plain / scaling.factor
-    # llama3: frequencies with many turns over the original context are kept, those with few are
-    # divided by the factor, and those in between are interpolated.
+    # llama3: keep frequencies with many turns over the original context, divide those with few
+    # turns by the factor, and interpolate those in between.
     turns = scaling.original_context / (2 * math.pi / plain)
     low, high = scaling.low_freq_factor, scaling.high_freq_factor
     kept = ((turns - low) / (high - low)).clip(0.0, 1.0)

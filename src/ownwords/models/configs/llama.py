@@ -37,7 +37,8 @@ _QKV_BIASES = weight_names(
     """,
     prefix="model.layers.{i}.",
 )
-# Gemma's additional norms; post_attention_layernorm, Llama's MLP norm, follows the attention here.
+# Gemma's additional norms. In Gemma, post_attention_layernorm is the norm after the attention; in
+# Llama, it is the norm before the MLP.
 _NORMS = weight_names(
     """
     attention_output_norm.weight  post_attention_layernorm.weight   post_attention_norm  width
@@ -295,7 +296,7 @@ class Gemma3Config(LlamaConfig):
             **super().to_hf(),
             "rope_local_base_freq": self.rope_base_sliding,
             "layer_types": [_LAYER_TYPES[slides] for slides in self.sliding],
-            # For loaders older than layer_types: the number of the first layer without a window.
+            # For loaders older than `layer_types`: the number of the first layer without a window.
             "sliding_window_pattern": [*self.sliding, False].index(False) + 1,
         }
 
@@ -370,7 +371,7 @@ def _shape(width: int, layers: int, vocabulary: int, context: int) -> Qwen3Confi
         kv_heads=heads // 2 if heads >= 4 and heads % 2 == 0 else heads,
         head_dim=head_dim,
         hidden=step * round(width * 8 / 3 / step),
-        # A larger base distinguishes distant positions in long contexts; short ones do not need it.
+        # Long contexts need a larger base, which distinguishes distant positions.
         rope_base=10_000.0 if context <= 4096 else 1_000_000.0,
     )
 

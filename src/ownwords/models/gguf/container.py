@@ -1,8 +1,8 @@
 """The GGUF container, version 3: typed metadata, a table of tensors, aligned data.
 
 Reading never allocates more than a small multiple of the file's size. The `gguf` package's own
-reader trusts the counts in the header, and its writer accepts no empty list, so only its tensor
-types are used: plain floats, or blocks of weights that share scales.
+reader trusts the counts in the header, and its writer rejects empty lists, so only its tensor types
+are used: plain floats, or blocks of weights that share scales.
 """
 
 import math
@@ -34,14 +34,14 @@ WRITABLE = {
     "q8_0": (7, 65_504.0 * 127),
     "q4_0": (2, 65_504.0 * 8),
 }
-# Weights converted at a time, so that copies stay in the processor's cache; passed as one row,
-# because the package converts sixteen rows at a time.
+# Weights converted at a time, so that copies stay in the processor's cache. They are passed as one
+# row, because the package converts 16 rows at a time.
 _PORTION = 1 << 18
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)  # version 2 differs only in features we do not use
 _ALIGNMENT = 32
-_MAX_HEADER_BYTES = 256 << 20  # Gemma's, with 262,144 tokens, has 10 MB
+_MAX_HEADER_BYTES = 256 << 20  # Gemma's, with 262,144 tokens, is 10 MB
 
 # Metadata types by their number in the file.
 _SCALARS: "dict[int, np.dtype[Any]]" = {
@@ -92,7 +92,7 @@ class TensorType:
 
         values = np.empty(math.prod(shape), dtype=np.float32)
         try:
-            # The caller checks for scales that are not finite.
+            # The caller checks for non-finite scales.
             with np.errstate(invalid="ignore", over="ignore"):
                 for weights, part in self._portions(values.size):
                     row = dequantize(data[part].reshape(1, -1), GGMLQuantizationType(self.number))
@@ -155,7 +155,7 @@ class GGUFContents:
         entry = self.tensors[name]
         self._file.seek(entry.offset)
         data = self._file.read(entry.nbytes)
-        # Read, not memory-mapped: a file truncated meanwhile raises an error instead of SIGBUS.
+        # Read, not mapped: if the file is truncated meanwhile, this raises an error, not SIGBUS.
         if len(data) != entry.nbytes:
             raise ModelError(f"{self._path} ended within {preview([name])} while it was read")
         return entry.type.decode(np.frombuffer(data, dtype=np.uint8), entry.shape)
@@ -267,9 +267,9 @@ class _Header:
 def write_header(
     file: IO[bytes], metadata: Mapping[str, Value], tensors: Sequence[TensorEntry]
 ) -> None:
-    """Write all that comes before the data of the tensors, which follow in this order.
+    """Write everything before the data of the tensors, which must follow in this order.
 
-    Integers are written as uint32 and floats as float32, the types llama.cpp expects for every key
+    Integers are written as uint32 and floats as float32: llama.cpp expects these types for all keys
     that we write.
     """
     parts = [_MAGIC, struct.pack("<IQQ", _VERSIONS[-1], len(tensors), len(metadata))]

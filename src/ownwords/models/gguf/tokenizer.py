@@ -1,8 +1,8 @@
 """Converts a tokenizer between tokenizer.json and the metadata of a GGUF file.
 
-Two kinds: "gpt2", byte-level BPE with a named pre-tokenizer, its tokens in GPT-2's printable
-alphabet for bytes, and "llama", sentencepiece BPE, whose merge order is given by token scores, with
-byte tokens like <0x00> and spaces as U+2581.
+Two kinds are supported. "gpt2" is byte-level BPE with a named pre-tokenizer; its tokens are written
+in GPT-2's printable alphabet for bytes. "llama" is sentencepiece BPE with byte tokens like <0x00>
+and spaces as U+2581; token scores give the merge order.
 """
 
 import re
@@ -33,10 +33,10 @@ _ROLES = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "paddi
 
 _BY_FAMILY = {family: pattern for pattern, family in PATTERNS.items()}
 _GPT2_SPLIT, _DIGITS = _BY_FAMILY["GPT-2"], r"\p{N}"
-# The pre-tokenizers that llama.cpp computes as we do, by its names for them, as the steps that they
-# split a text by; the first is used when a GGUF tokenizer is read back. The case-folded variants
-# differ only in that the long s (U+017F) after an apostrophe counts as an s; llama.cpp's own
-# converter ignores that, too.
+# The patterns of the pre-tokenizers that llama.cpp computes as we do, by llama.cpp's names. The
+# first variant is used when a GGUF tokenizer is read back. The case-folded variants differ only in
+# that the long s (U+017F) after an apostrophe counts as an s; llama.cpp's own converter ignores
+# that difference too.
 PRE_TOKENIZERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "gpt-2": ((_GPT2_SPLIT,),),
     "qwen2": ((_BY_FAMILY["Qwen 2 and 3"],),),
@@ -46,7 +46,7 @@ PRE_TOKENIZERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
 # Other names of the same pre-tokenizers in GGUF files.
 _SYNONYMS = {"gpt2": "gpt-2", "llama3": "llama-bpe", "llama-v3": "llama-bpe", "qwen3": "qwen2"}
 # Whether a word that is itself a token skips merging. llama.cpp decides this by the pre-tokenizer's
-# name; for a trained vocabulary it makes no difference.
+# name; it makes no difference for a vocabulary trained here.
 _IGNORE_MERGES = "ownwords.tokenizer.ignore_merges"
 
 
@@ -288,7 +288,7 @@ def _byte_level_parts(metadata: Mapping[str, Value]) -> dict[str, Any]:
     for pattern in patterns:
         if pattern == _DIGITS:
             steps.append({"type": "Digits", "individual_digits": True})
-        elif pattern != _GPT2_SPLIT:  # which ByteLevel does itself
+        elif pattern != _GPT2_SPLIT:  # ByteLevel itself splits by this one
             regex = {"pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
             steps.append({"type": "Split", **regex})
     steps.append({**byte_level, "use_regex": _GPT2_SPLIT in patterns})
@@ -371,7 +371,7 @@ def _sentencepiece_parts(
 def _space_runs(tokens: Sequence[str], types: Sequence[int]) -> dict[int, str]:
     """Return the user-defined tokens that are runs of spaces, such as Gemma's, as U+2581.
 
-    A tokenizer.json gets such runs by merging, since its texts have no other spaces.
+    A tokenizer.json gets such runs by merging, because U+2581 is the only space in its texts.
     """
     runs = {
         number: _SPACE * len(token)
@@ -387,8 +387,8 @@ def _merges_by_score(
 ) -> list[tuple[str, str]]:
     """Return every pair of tokens that joins to a token, in order of the token's score.
 
-    User-defined tokens come before all others: sentencepiece matches them before it merges. Of the
-    pairs of one token, the one with the longest left part comes first, as in transformers.
+    User-defined tokens come before all others: sentencepiece matches them before it merges. Among
+    the pairs of one token, the one with the longest left part comes first, as in transformers.
     """
     ids = {
         token: number
