@@ -30,7 +30,7 @@ _Snapshot = dict[str, tuple[int, int]]  # path -> time of the last change, size
 def entries_of(path: Path) -> Iterator[tuple[str, os.stat_result]]:
     """Yield what changes with the posts at a path: their files and folders, or the database."""
     databases = [folder / "db.sqlite" for folder in (path, path / "input")]
-    # Publii also writes the whole site beside its database.
+    # Only the database of a Publii site: Publii also writes the whole site beside it.
     waiting = [next((str(file) for file in databases if file.exists()), str(path))]
     with suppress(OSError):
         yield waiting[0], Path(waiting[0]).stat()

@@ -3,7 +3,7 @@
 Candidates come from an inverted index over the sketches, which avoids comparing all pairs; only
 candidates are read in full. Two posts are near-duplicates if at least `share` of the distinct
 5-word shingles of the shorter occur in the longer. A shingle in very many posts (a newsletter's
-footer) makes no candidates.
+footer) is not used to find candidates.
 """
 
 from collections import Counter

@@ -286,7 +286,7 @@ def check_support(
 
 
 def _around(quote: Citation) -> str:
-    """Return the title of a quote's passage, and the sentences that the quote is from."""
+    """Return the title of a quote's passage, and the sentences that contain the quote."""
     passage = quote.passage
     text = passage.text
     begin = text.find(quote.quote)

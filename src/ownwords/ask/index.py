@@ -57,7 +57,7 @@ _CHANGED = """
     WHERE i.key IS NOT w.key ORDER BY w.id
 """
 
-_WAIT_S = 30.0  # for a process that writes the archive; `look` at 1 GB takes this long
+_WAIT_S = 30.0  # for a process that writes the archive; `look` takes this long for 1 GB
 # Only web addresses and paths; an address like "javascript:" is dropped.
 _LINK = re.compile(r"(?:https?://|(?![a-z][a-z0-9+.-]*:|//|\\))[^\x00-\x1f\x7f]*", re.IGNORECASE)
 

@@ -1,5 +1,5 @@
--- The tables of the search in archive.sqlite, parted by blank lines; increase _VERSION in index.py
--- when they change. `chunk_search` holds what is searched: the text with its ideographs apart.
+-- The tables of the search in archive.sqlite, separated by blank lines; increase _VERSION in index.py
+-- when they change. `chunk_search` holds the searched text, with spaces between its ideographs.
 -- Triggers keep the index consistent when `look` deletes a document and, by cascade, its chunks.
 
 CREATE TABLE indexed (

@@ -48,7 +48,7 @@ def add(
     progress = progress or Progress()
     path = Path(source).expanduser()
     local = next((each for each in (path, path / "model") if (each / CONFIG).exists()), None)
-    # An existing path is never looked up on a hub, nor among the known bases.
+    # An existing path takes precedence over a known base or a name on a hub.
     known = None if path.exists() else find_known(source)
     if path.exists() and not (local or reading.is_gguf(path)):
         raise OwnwordsError(f"{path} has no {CONFIG}", hint="give the folder of a complete model")

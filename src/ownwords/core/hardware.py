@@ -281,7 +281,7 @@ def _is_usable(
 ) -> bool:
     problem = _device_problem(torch, device)
     if not problem and device == "cuda":
-        # PyTorch reuses the memory it holds in reserve.
+        # Memory that PyTorch holds in reserve counts as free, because it is reused.
         reserve = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
         free = torch.cuda.mem_get_info()[0] + reserve
         if free < memory_bytes:

@@ -30,7 +30,7 @@ _RATE_WINDOW_S = 15.0  # time constant of the exponentially weighted rate
 _UNKNOWN_S = 1.0  # assumed for a part without an estimate, so that it counts a little
 _OVERDUE_SHARE = 0.1  # of its elapsed time: an overdue part is assumed to need that much more
 _MAX_SHARE = 0.99  # of a job that is not done
-_SMALL_RISE = 1.25  # an estimate higher than the shown one by less than this slows its fall
+_SMALL_RISE = 1.25  # factor: an estimate up to this much above the shown one slows its fall
 _INTERVAL_S = 0.5  # between two reports; longer in a long job
 _REPORTS = 1000  # in a whole job, approximately
 # Training fills the minutes it was given: saving and choosing the weights come after the last step,
