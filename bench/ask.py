@@ -3,9 +3,9 @@
     python bench/ask.py                  50,000 chunks; about 1 GB in the temporary folder
     python bench/ask.py --chunks 5000    smaller
 
-The archive is synthesised from the columnist site beside the repository, or, where that is
-missing, from the sample blog, always from the same seed; the vectors are drawn by lot. Building
-and searching run in processes of their own, for their memory.
+The archive is synthesised with a fixed seed from the columnist site beside the repository, or from
+the sample blog if that is missing; the vectors are random. Building and searching run in separate
+processes, so that the memory of each is known.
 """
 
 import argparse
@@ -166,7 +166,7 @@ def ask(path: Path, mode: str) -> dict[str, float]:
 
 
 def questions(index: SearchIndex) -> list[str]:
-    """Two to six words that occur near each other in some passage."""
+    """Return questions of two to six words that are near each other in a passage."""
     generator = np.random.default_rng(5)
     ids = generator.choice(index.without_vectors(""), QUESTIONS, replace=False)
     questions_made = []
@@ -181,7 +181,7 @@ def questions(index: SearchIndex) -> list[str]:
 
 
 def synthesise(path: Path, posts: int) -> None:
-    """Posts that walk at random from word to follower: no two are alike."""
+    """Write posts by a random walk from word to following word: no two are alike."""
     generator = np.random.default_rng(7)
     words = _words(COLUMNIST if COLUMNIST.exists() else SAMPLE)
     _, ids = np.unique(words, return_inverse=True)

@@ -1,14 +1,14 @@
-"""How well `ownwords ask` answers questions that people wrote, beside MiniLM alone and plain BM25.
+"""How well `ownwords ask` answers people's questions, compared with MiniLM and plain BM25.
 
     python -m bench.ask_quality FOLDER                 a table of all kinds of questions
     python -m bench.ask_quality FOLDER --misses both   with the questions that a column misses
 
 FOLDER holds workspaces named NAME.ownwords; `ask_questions.tsv` and `ask_questions_unseen.tsv` hold
-kind, NAME, question and what is right, separated by tabs. Those whose workspace is there are asked.
-What is right is a regular expression of the ids of the posts that answer (two, joined by "&", where
-both are needed) or, for the kind "dates", of the sentence; there COUNT, LAST, YEAR and MONTH with a
-word stand for what the archive's own texts say. `ask_marked.tsv` and `ask_marked_fresh.tsv` hold
-words that what is marked must have. Ranges are of 95%.
+kind, NAME, question and expected result, separated by tabs. A question is asked if its workspace is
+there. The expected result is a regular expression for the ids of the posts that answer (two, joined
+by "&", if both are needed) or, for the kind "dates", for the sentence; there COUNT, LAST, YEAR and
+MONTH with a word stand for what the archive's own texts say. `ask_marked.tsv` and
+`ask_marked_fresh.tsv` hold words that the marked sentences must have. Ranges are 95% intervals.
 """
 
 import argparse
@@ -53,7 +53,7 @@ class QualityQuestion:
 
 @dataclass
 class ColumnOutput:
-    """The output of one column for a question: ranked posts, what is said of them, a sentence."""
+    """The output of one column for a question: ranked posts, the kind of answer, a sentence."""
 
     posts: list[str] = field(default_factory=list)
     kind: str = ""
@@ -109,7 +109,7 @@ def main() -> int:
 
 
 def _rows(path: Path, folder: Path, place: int) -> list[list[str]]:
-    """Return the lines of a file whose workspace, named at a place of the line, is in a folder."""
+    """Return the lines of a file whose workspace, named in column `place`, is in the folder."""
     lines = path.read_text(encoding="utf-8").splitlines()
     rows = [line.split("\t") for line in lines if not line.startswith("#")]
     return [row for row in rows if (folder / f"{row[place]}.ownwords").exists()]
@@ -162,7 +162,7 @@ def _row(kind: str, some: list[tuple[QualityQuestion, ColumnOutput, int, bool]])
 
 
 def _share(count: int, total: int) -> str:
-    """A count with the Wilson interval of its share."""
+    """Return a count with the Wilson interval of its share."""
     z, p = 1.96, count / total
     middle, half = p + z * z / 2 / total, z * sqrt(p * (1 - p) / total + (z / 2 / total) ** 2)
     low, high = ((middle + sign * half) / (1 + z * z / total) for sign in (-1, 1))
@@ -170,7 +170,7 @@ def _share(count: int, total: int) -> str:
 
 
 def _marked(folder: Path, embedder: Embedder | None) -> None:
-    """Of the first passage with the words that answer: whether they are in what is shown of it."""
+    """Print how often the answering words of the first passage with them are marked and shown."""
     print(f"\n{'':14}{'passage shown':>20}{'a mark has it':>20}{'excerpt has it':>20}")
     for path in FILES[2:]:
         rows = _rows(path, folder, 0)
@@ -254,7 +254,7 @@ def _is_right(question: QualityQuestion, output: ColumnOutput, rank: int, work: 
 
 
 def _rank_of(right: str, posts: Sequence[str]) -> int:
-    """The rank at which all that is needed has been seen."""
+    """Return the rank at which all needed posts have been seen."""
     places = []
     for part in right.split("&"):
         hits = (at for at, post in enumerate(posts, 1) if re.search(part, post))

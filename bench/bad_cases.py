@@ -3,10 +3,10 @@
     python bench/bad_cases.py                     some four minutes
     python bench/bad_cases.py --workspace FOLDER  keeps the models and their scorecards there
 
-Both learn from 80 kB of the sample blog alone. The one is trained for a minute, as somebody does
-who has never heard that a model needs to have read more than that: gibberish. The other reads it
-again and again, without any of what keeps a model from learning by heart: it copies. Each is scored
-as `make` scores a model; a verdict other than that is a failure.
+Both learn from 80 kB of the sample blog alone. One is trained for a minute, as by somebody who does
+not know that a model needs far more text: it writes gibberish. The other reads the text again and
+again without regularisation: it copies. Each is scored as `make` scores a model; any other verdict
+is a failure.
 """
 
 import argparse
@@ -79,7 +79,7 @@ def main() -> int:
 
 
 def some_posts(path: Path, most: int, source: Path = BLOG) -> Path:
-    """A folder with enough posts of a blog for a number of bytes."""
+    """Return a folder with enough posts of a blog for a number of bytes."""
     from ownwords.archive import corpus
     from ownwords.archive.look import look
     from ownwords.archive.store import Archive
@@ -102,7 +102,7 @@ def some_posts(path: Path, most: int, source: Path = BLOG) -> Path:
 
 
 def card(case: Case, blog: Path, folder: Path) -> "Scorecard":
-    """The scorecard of a model spoilt in this way."""
+    """Return the scorecard of a model spoilt in this way."""
     from ownwords.make import pipeline
     from ownwords.make.stages import MakeRequest
 

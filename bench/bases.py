@@ -1,12 +1,12 @@
-"""Bases side by side through `ownwords make`: what each comes to on the same blogs, at what cost.
+"""Bases side by side through `ownwords make`: the results on the same blogs, and the cost.
 
     python bench/bases.py                                     the sample blog and the columnist
     python bench/bases.py BLOG... --minutes 4                 other blogs
     python bench/bases.py --base shipped gemma3-270m --workspace FOLDER    keeps what was made there
 
-Each make is a process of its own, with its seconds and its peak memory, the bases of a blog one
-after the other. Bits per byte are those of the scorecard, on posts that neither training nor the
-choice of weights has read. A base that is not installed is said to be missing.
+Each make is a separate process, whose seconds and peak memory are measured; the bases of a blog run
+one after the other. Bits per byte are those of the scorecard, on posts that neither training nor
+the choice of weights has read. A base that is not installed is reported as missing.
 """
 
 import argparse
@@ -75,7 +75,7 @@ def main() -> int:
 
 
 def figures(row: Mapping[str, Any], model: Path) -> list[str]:
-    """The columns of a make, after its name."""
+    """Return the columns of a make, after its name."""
     plan, seconds, bits = row["plan"], row["seconds"], row.get("bits", {})
     from ownwords.evaluation.scorecard import BASE, OURS
 

@@ -1,15 +1,15 @@
-"""How well the voice measure tells an author from others, on whole posts held out.
+"""How well the voice measure tells an author from others, on whole held-out posts.
 
     python bench/check.py TEXTS.txt.xz [--only SOURCE]... [--workspace FOLDER.ownwords]...
     python bench/check.py TEXTS.txt.xz --rewritten FILE.tsv
 
 A file holds documents that begin with the character U+001C and "source/number" on a line. A fifth
-of each author's posts is held out; others' sources are held out as well. Printed are the areas
-under the ROC curve for passages of about 250 and 80 words, and what share of single sentences of
-others, three planted into each held-out post, and of the author's own there, `check` marks.
+of each author's posts is held out; others' sources are held out as well. Prints the areas under the
+ROC curve for passages of about 250 and 80 words, and the share of sentences that `check` marks: of
+others' sentences, three of which are planted into each held-out post, and of the author's own.
 
-FILE has lines of source, a passage of a held-out post, and the same rewritten neutrally: printed is
-how often a passage scores above a rewritten one, of any passage, and of the same.
+Each line of FILE has a source, a passage of a held-out post, and the same passage rewritten
+neutrally. Prints how often a passage scores above a rewritten one: any, and its own.
 """
 
 import argparse
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def split(posts: list[str]) -> tuple[list[str], list[str]]:
-    """The posts to learn from, and those held out."""
+    """Return the posts to learn from, and those held out."""
     posts = [post for post in posts if len(post.split()) > 80]
     random.Random(0).shuffle(posts)
     return posts[len(posts) // 5 :], posts[: len(posts) // 5]
@@ -68,7 +68,7 @@ def split(posts: list[str]) -> tuple[list[str], list[str]]:
 def planted(
     name: str, posts: dict[str, list[str]], others: ReferenceAuthors
 ) -> tuple[float, float, float]:
-    """The shares of planted sentences and of the author's own that are marked, and seconds."""
+    """Return the marked shares of planted sentences and of the author's own, and the seconds."""
     training, held_out = split(posts[name])
     known = [TrainingText(str(n), text) for n, text in enumerate(training)]
     style = AuthorStyle.learn(known, without(name, others))
@@ -105,7 +105,7 @@ def against_rewritten(path: Path, posts: dict[str, list[str]], others: Reference
 
 
 def without(name: str, others: ReferenceAuthors) -> ReferenceAuthors:
-    """The other authors, without this one."""
+    """Return the other authors, without this one."""
     away = [n for n, source in enumerate(others.source_of) if others.sources[source] != name]
     return replace(
         others,
@@ -115,7 +115,7 @@ def without(name: str, others: ReferenceAuthors) -> ReferenceAuthors:
 
 
 def areas(name: str, posts: list[str], others: ReferenceAuthors) -> list[tuple[str, float]]:
-    """The area under the ROC curve by length of passage; the author is not among the others."""
+    """Return the area under the ROC curve by passage length; the others exclude the author."""
     training, held_out = split(posts)
     others = without(name, others)
     found = []

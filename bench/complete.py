@@ -1,21 +1,21 @@
-"""Finishing sentences: how many of the next words are right, and how soon the first is there.
+"""Finishing sentences: how many of the next words are right, and how soon the first arrives.
 
     python -m bench.complete WORKSPACE                  both figures, for its model and its base
     python -m bench.complete WORKSPACE --places 2000    at more places
     python -m bench.complete WORKSPACE --only speed     one of them: right, speed
 
-WORKSPACE is what `ownwords make` has made. A server is started, and asked as an editor asks it.
+WORKSPACE was made by `ownwords make`. A server is started, and gets requests as from an editor.
 
-"right": in each held-out post (the test side of the archive, which training has never seen), at
-places that lie evenly in all of them, each model is given what stands before, and the next WORDS
-words that it is sure to write (temperature 0) are compared with the author's, place by place. The
-interval of the ratio is by posts.
+"right": at evenly spaced places in all held-out posts (the test side of the archive, which training
+has never seen), each model gets the text before the place. The WORDS words that it writes next at
+temperature 0 are compared with the author's, position by position. The interval of the ratio is
+computed over posts.
 
-"speed": a post of 1,000 words or more, or several in one, is opened, read for the first time, and
-then typed on word by word; then a word in its middle is changed, and the end is typed on again.
-Milliseconds from the request to the first piece of the suggestion, medians and the slowest tenth;
-the pause that the page waits for is not in them. Every second request is left after its first
-piece, as by someone who types on.
+"speed": a text of 1,000 words or more, of one or several posts, is opened and read for the first
+time, then continued word by word; then a word in its middle is changed, and it is continued again.
+Prints milliseconds from the request to the first piece of the suggestion, as median and slowest
+tenth, without the page's own pause. Every second request is dropped after its first piece, as by a
+user who goes on typing.
 """
 
 import argparse
@@ -43,14 +43,14 @@ WORDS, MOST_TOKENS = 3, 12
 FIXED = {"sentence": True, "temperature": 0, "max_tokens": MOST_TOKENS}
 PLACES = 600
 OPENING = 20  # words of a post that are always given
-LONG, TYPED = 1000, 40  # words of the text that is typed on, and how many are typed
-MOST = 8_000  # characters of a text that are sent, which any context of 4,096 tokens holds
+LONG, TYPED = 1000, 40  # words of the text that is continued, and how many are typed
+MOST = 8_000  # characters of a text that are sent: they fit any context of 4,096 tokens
 _WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
 
 
 @contextmanager
 def serving(workspace: Path) -> Iterator[http.client.HTTPConnection]:
-    """A connection to a server over the workspace."""
+    """Yield a connection to a server of the workspace."""
     command = [sys.executable, "-m", "ownwords", "serve", str(workspace), "--port", "0", "--no-key"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -72,8 +72,8 @@ def post(server: http.client.HTTPConnection, path: str, body: object) -> http.cl
 
 
 def completed(server: http.client.HTTPConnection, model: str, text: str) -> str:
-    """What the model writes after the text."""
-    cut = -(-max(0, len(text) - MOST) // (MOST // 2)) * (MOST // 2)  # moves seldom
+    """Return what the model writes after the text."""
+    cut = -(-max(0, len(text) - MOST) // (MOST // 2)) * (MOST // 2)  # seldom moves
     answer = post(server, "/v1/completions", {"model": model, "prompt": text[cut:], **FIXED})
     return str(json.load(answer)["choices"][0]["text"])
 
@@ -106,7 +106,7 @@ def right(
 
 
 def first_ms(server: http.client.HTTPConnection, model: str, text: str, *, leaves: bool) -> float:
-    """Milliseconds until the first piece of a suggestion; nothing to suggest counts, too."""
+    """Return the milliseconds until the first piece of a suggestion, even an empty one."""
     began = time.perf_counter()
     asked = {"model": model, "prompt": text, "stream": True, **FIXED}
     answer = post(server, "/v1/completions", asked)
@@ -122,7 +122,7 @@ def first_ms(server: http.client.HTTPConnection, model: str, text: str, *, leave
 
 
 def speed(server: http.client.HTTPConnection, model: str, text: str) -> None:
-    """Print how soon the first piece is there."""
+    """Print how soon the first piece arrives."""
     words = list(_WORD.finditer(text))[: LONG + TYPED]
     typed = [text[: word.end()] for word in words[LONG:]]
     print(f"{model}, after {LONG:,} words:")

@@ -1,18 +1,18 @@
-"""The copy guard against a model that was overfitted on purpose: what is copied, what it costs.
+"""The copy guard with a deliberately overfitted model: what is copied, and what the guard costs.
 
     python bench/copying.py                    trains the model, a few minutes of one thread
-    python bench/copying.py --model FOLDER     keeps the model there, or takes the one that is
+    python bench/copying.py --model FOLDER     keeps the model there, or uses the one that is there
     python bench/copying.py --quick            fewer texts
 
 A model of 0.9M parameters learns POSTS posts of the sample blog by heart. Then it writes SAMPLES
-texts of TOKENS tokens on from words at random places of these posts, greedily and at temperatures
-.5 and 1 in turn, once with the guard of its own directory and once without. "longest run" is of
-words, or of tokens, that stand so in a post and end in what was written, found by comparing with
-the posts themselves; words are told apart by other code than the guard's.
+texts of TOKENS tokens, each continuing words at a random place of these posts, greedily and at
+temperatures 0.5 and 1 in turn, once with the guard of its own directory and once without. The
+"longest run" is of words, or of tokens, that a post also has and that ends in what was written. It
+is found by comparison with the posts; words are separated by other code than the guard's.
 
-The cost is what the guard adds to the time of writing a text alone, on one thread: the same
-requests in turns with and without, of each step the least time of REPEATS. A model so small makes
-the guard's share as large as it gets.
+The cost is what the guard adds to the time of writing one text at a time on one thread: the same
+requests in turns with and without it, the minimum of REPEATS for each step. With so small a model,
+the guard's share is as large as it gets.
 """
 
 import argparse
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 BLOG = ROOT / "examples" / "blog"
 POSTS, STEPS = 8, 400
 SAMPLES, TOKENS, ROWS = 1000, 200, 8
-MAX_GIVEN = 14  # words of a post that a text goes on from: more than the guard lets stand
+MAX_GIVEN = 14  # words of a post that a text continues: more than the guard allows
 HEATS = (0.0, 0.5, 1.0)
 TIMED, REPEATS = 6, 12
 
-# A letter or digit and its like; only the capitals of ASCII are taken for small ones, as promised.
+# Runs of letters and digits; only ASCII capitals are treated as small letters, as documented.
 _WORD = re.compile(r"[^\W_]+")
 _SMALL = {capital: capital + 32 for capital in range(ord("A"), ord("Z") + 1)}
 
@@ -103,7 +103,7 @@ def main() -> int:
 
 
 def posts(scratch: Path) -> list[str]:
-    """The training texts that `make` takes from the first posts of the sample blog."""
+    """Return the training texts that `make` takes from the first posts of the sample blog."""
     from ownwords.archive import corpus
     from ownwords.archive.look import look
     from ownwords.archive.store import Archive
@@ -142,7 +142,7 @@ def learn_by_heart(texts: Sequence[str], folder: Path, steps: int = STEPS) -> No
 
 
 def some_requests(texts: Sequence[str], model: "Model", count: int) -> "list[GenerationRequest]":
-    """Prompts of up to MAX_GIVEN words from random places of random posts."""
+    """Return requests with prompts of up to MAX_GIVEN words from random places of random posts."""
     from ownwords.inference.generation import GenerationRequest
     from ownwords.inference.sampling import SamplingParams
     from ownwords.inference.text_generation import encode_prompt
@@ -182,7 +182,7 @@ def generate_all(
 
 @dataclass(frozen=True)
 class KnownTexts:
-    """The texts as ids and as words, a number each, with -1 between two texts."""
+    """The texts as token ids and as numbered words, with -1 between two texts."""
 
     tokenizer: "Tokenizer"
     numbers: dict[str, int]
@@ -199,7 +199,7 @@ class KnownTexts:
         return cls(model.tokenizer, numbers, _joined(ids), _joined(words))
 
     def longest_runs(self, prompt: Sequence[int], ids: Sequence[int]) -> tuple[int, int]:
-        """The longest copied runs, in tokens and in words, that end beyond the prompt."""
+        """Return the longest copied runs, in tokens and in words, that end beyond the prompt."""
         encode_prompt, text_numbers = (
             [self.numbers.get(word, -2) for word in words_of(self.tokenizer.decode(id_list))]
             for id_list in (prompt, [*prompt, *ids])
@@ -242,7 +242,7 @@ def tell_cost(model: "Model", requests: "Sequence[GenerationRequest]") -> None:
 
 
 def _steps(model: "Model", request: "GenerationRequest") -> Seconds:
-    """The seconds of each step but the first, which reads the prompt."""
+    """Return the seconds of each step except the first, which reads the prompt."""
     from ownwords.inference.generation import generate
 
     times = [time.perf_counter()]

@@ -4,14 +4,14 @@
     python bench/corpora.py BOOKS... --case 20-kB code --minutes 4
     python bench/corpora.py BOOKS... --workspace FOLDER              keeps what was made there
 
-20, 80 and 400 kB are the beginning of one book by one author, 4 MB books by several; none of them
-was read by the base in the box: `base/build.py` held them out. (Which of its weights were kept was
-decided by half of the 4 MB.) 40 MB can only be books that the base has read, so its
-figures, and those of what is tuned from it, flatter there. Code is Python's own library, as text
-files and as Markdown that holds nothing else.
+20, 80 and 400 kB are the beginning of one book by one author, and 4 MB are books by several; the
+built-in base has read none of them, because `base/build.py` held them out. (Half of the 4 MB chose
+which of its weights were kept.) 40 MB can only be books that the base has read, so the figures of
+the base and of models tuned from it are too good there. Code is Python's own library, as text files
+and as Markdown that holds nothing else.
 
-Each case is a process of its own, with its seconds and its peak memory. What a user would be told
-in place of a model is told in its row; anything but that is a failure.
+Each case is a separate process, whose seconds and peak memory are measured. A message that a user
+would get in place of a model is shown in the row; any other error is a failure.
 """
 
 import argparse
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 DIVIDER = "\x1c"
 BOOKS = (SHARED / "books-1.txt.xz", SHARED / "books-2.txt.xz")
 ONE_AUTHOR = "Peter Kropotkin/The Conquest of Bread"  # one of the base's test books
-# What the split of base/build.py holds out of these archives, but for the Python proposals: the
-# base was tested on the first, its best weights were chosen by the second.
+# What the split of base/build.py holds out of these archives, except the Python proposals: the
+# base was tested on the first, and its best weights were chosen by the second.
 TEST = (
     *(ONE_AUTHOR, "Stendhal/The Red and the Black", "Franz Kafka/Metamorphosis"),
     "Friedrich Nietzsche/Beyond Good and Evil",
@@ -118,7 +118,7 @@ def main() -> int:
 
 
 def corpus(case: Case, archives: Sequence[Path], path: Path) -> Path:
-    """The folder of a case's posts; made once."""
+    """Return the folder of a case's posts, which is made once."""
     folder = path / case.name
     if folder.is_dir():
         return folder
@@ -143,7 +143,7 @@ def corpus(case: Case, archives: Sequence[Path], path: Path) -> Path:
 
 
 def posts(case: Case, archives: Sequence[Path]) -> Iterator[Post]:
-    """Posts of a case's kind, more than it takes."""
+    """Yield posts of a case's kind, more than it needs."""
     if case.kind in ("code", "fenced"):
         yield from sources(Path(sysconfig.get_path("stdlib")))
         return
@@ -157,7 +157,7 @@ def posts(case: Case, archives: Sequence[Path]) -> Iterator[Post]:
 
 
 def books(archives: Iterable[Path]) -> Iterator[tuple[str, str]]:
-    """ "Author/Title" and the text of each document."""
+    """Yield "Author/Title" and the text of each document."""
     for path in archives:
         for document in documents(path):
             name, _, text = document.partition("\n")
@@ -172,7 +172,7 @@ def documents(archive: Path) -> list[str]:
 
 
 def slices(book: str, text: str, size: int) -> Iterator[Post]:
-    """A book as posts of about so many bytes, each of whole paragraphs of one chapter."""
+    """Yield a book as posts of about `size` bytes, each of whole paragraphs of one chapter."""
     title, paragraphs, length, number = book, list[str](), 0, 0
     for paragraph in re.split(r"\n\s*\n", text):
         plain_text = _ESCAPED.sub(r"\1", " ".join(paragraph.split()))
@@ -194,7 +194,7 @@ def slices(book: str, text: str, size: int) -> Iterator[Post]:
 
 
 def sources(library: Path) -> Iterator[Post]:
-    """Python's own modules of medium length."""
+    """Yield Python's own modules of medium length."""
     for path in sorted(library.glob("*.py")):
         code = path.read_text("utf-8")
         if 4_000 <= len(code) <= 40_000 and ast.parse(code).body:
@@ -205,7 +205,7 @@ def sources(library: Path) -> Iterator[Post]:
 
 
 def make_row(folder: Path, workspace: Path, minutes: float, base: str) -> dict[str, Any]:
-    """The figures of `ownwords make` on a corpus, or its error."""
+    """Return the figures of `ownwords make` on a corpus, or its error."""
     from ownwords.core.errors import OwnwordsError
     from ownwords.make import pipeline
     from ownwords.make.stages import MakeRequest
@@ -215,12 +215,12 @@ def make_row(folder: Path, workspace: Path, minutes: float, base: str) -> dict[s
         return figures(pipeline.make(order))
     except OwnwordsError as error:
         return {"error": f"{error.message}; {error.hint}" if error.hint else error.message}
-    except Exception:  # a crash is what is looked for here: it is a row, too
+    except Exception:  # this benchmark looks for crashes: one is a row, too
         return {"crash": traceback.format_exc()}
 
 
 def figures(result: "MakeResult") -> dict[str, Any]:
-    """The figures of a make: the input, the plan and the result."""
+    """Return the figures of a make: the input, the plan and the result."""
     trained, card = result.trained, result.scorecard
     provenance = json.loads((result.model / "ownwords.json").read_bytes())
     plan = {number["key"]: number["value"] for number in provenance["plan"]}
@@ -251,7 +251,7 @@ def figures(result: "MakeResult") -> dict[str, Any]:
 
 
 def run_case(case: Case, folder: Path, args: argparse.Namespace, scratch: Path) -> bool:
-    """Make a case and print its row; returns whether it succeeded."""
+    """Make a case and print its row; return whether it succeeded."""
     size = sum(path.stat().st_size for path in folder.iterdir())
     options = ["--make", str(folder), "--workspace", str(scratch / f"{case.name}.ownwords")]
     options += ["--minutes", f"{args.minutes:g}", "--base", args.base]

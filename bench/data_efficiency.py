@@ -1,14 +1,14 @@
-"""What can be learned from one author's posts alone: bits per byte of whole held-out posts.
+"""What a model can learn from one author's posts alone: bits per byte of whole held-out posts.
 
     python bench/data_efficiency.py                     nanoGPT over all sizes, ours
     python bench/data_efficiency.py --sizes 0.8M 1.8M   some of nanoGPT's sizes
     python bench/data_efficiency.py --ours small        one of our settings
     python bench/data_efficiency.py --quick             a few steps, to see that it runs
 
-The columnist's posts as `ownwords look` divides them: trained on one side, measured on validation
-and test together, each post on its own, its end included. nanoGPT's recipe is stopped where that
-very figure is best, a favour ours does not get: ours stops by the validation side alone. Both read
-sliding by half a context. Each run is a fresh process.
+The columnist's posts are split by `ownwords look`. Models are trained on the training side and
+measured on validation and test together, each post on its own, its end included. nanoGPT's recipe
+stops where that very figure is best, an advantage that ours does not get: ours stops by the
+validation side alone. Windows slide by half a context. Each run is a fresh process.
 """
 
 import argparse
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ownwords.evaluation.intervals import Score
 
 SITE = SHARED / "columnist"
-BORDER = "\x1c"  # nanoGPT knows of no documents: this character ends each and begins the next
+BORDER = "\x1c"  # nanoGPT has no documents: this character ends each and begins the next
 # Layers, heads, width, context; the second is its README's shape, the last its GPU's.
 SIZES: dict[str, tuple[int, int, int, int]] = {
     "0.2M": (4, 4, 64, 128),
@@ -41,7 +41,7 @@ SIZES: dict[str, tuple[int, int, int, int]] = {
     "10.7M": (6, 6, 384, 256),
 }
 DROPOUTS = (0.0, 0.2)
-PATIENCE = 4  # evaluations without a better one, 250 steps apart
+PATIENCE = 4  # evaluations without improvement, 250 steps apart
 QUICK_STEPS = 4
 
 
@@ -57,7 +57,7 @@ class DataSplit:
 
 
 def recipes() -> "dict[str, Setting]":
-    """Ours, from scratch on the same posts."""
+    """Return our settings, from scratch on the same posts."""
     from bench.ours import Setting
 
     from ownwords.training.settings import LoopConfig, OptimConfig, ScheduleConfig

@@ -1,17 +1,17 @@
-"""What `ownwords draft` keeps of notes, on posts that the model has not read.
+"""How much of the notes `ownwords draft` keeps, on posts that the model has not read.
 
     python bench/drafting.py WORKSPACE MODEL --paragraphs 30
     python bench/drafting.py WORKSPACE MODEL --paragraphs 14 --prompted BASE --blind FILE
-    python bench/drafting.py WORKSPACE MODEL --jotted    of jotted_notes.txt, as WORKSPACE is named
+    python bench/drafting.py WORKSPACE MODEL --jotted    notes of that name in jotted_notes.txt
 
-The notes are made by rule of paragraphs of the workspace's test posts, some full, some terse, as
-those it has learned from; MODEL has learned to write from notes. Prints what of their content
-words the written lines keep, how many lines stay notes, and what is made up, then the bits per
-byte of the author's own paragraphs with and without their notes, and the drafts.
+The notes are made by rule from paragraphs of the workspace's test posts, some full, some terse, as
+for training; MODEL has learned to write from notes. Prints the share of their content words that
+the written lines keep, how many lines stay notes, and what is made up, then the bits per byte of
+the author's own paragraphs with and without their notes, and the drafts.
 
-With --prompted FILE gets each draft beside what BASE, a model that follows instructions, writes of
-the same notes when it is given three of the author's passages; which is which, drawn by lot, is in
-FILE.key, for a reader who has not seen it.
+With --prompted and --blind, FILE gets each draft beside a text that BASE, an instruction-tuned
+model, writes from the same notes and three of the author's passages. Their order is random and
+stored in FILE.key, so that a reader can judge them blind.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from ownwords.evaluation.style import ReferenceAuthors
 from ownwords.inference.model import Model
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
 
-_WORDS = 20  # of a paragraph whose style is looked at
+_WORDS = 20  # of a paragraph whose style is measured
 
 
 def main() -> None:
@@ -107,7 +107,7 @@ def write_jotted(blog: str, model: Model) -> None:
 
 
 def tell_style(style: AuthorStyle, texts: dict[str, list[str]]) -> None:
-    """How far paragraphs are the author's by their style, as `ownwords check` says."""
+    """Print how much paragraphs are like the author's, as `ownwords check` measures it."""
     for who, paragraphs in texts.items():
         each = [style.check(text).yours for text in paragraphs if len(text.split()) >= _WORDS]
         print(f"paragraphs by {who}, the author's by their style: {np.mean(each):.2f}", end=" ")
@@ -115,7 +115,7 @@ def tell_style(style: AuthorStyle, texts: dict[str, list[str]]) -> None:
 
 
 def prompted(model: Model, passages: list[str], noted: list[str]) -> str:
-    """What a model makes of notes that has not learned to, but follows instructions."""
+    """Return what an instruction-tuned model writes from notes without having learned to."""
     examples = "\n\n".join(passages)
     listed = "\n".join(f"- {note}" for note in noted)
     order = (

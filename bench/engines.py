@@ -1,4 +1,4 @@
-"""Engines side by side under one interface: `begin` reads a prompt in each row, `step` goes on."""
+"""Engines with one interface: `begin` reads a prompt in each row, `step` writes the next token."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -52,7 +52,7 @@ class LlamaCpp:
 
     def begin(self, prompts: Sequence[Sequence[int]]) -> None:
         self._llama.clear()
-        for row, ids in enumerate(prompts):  # what it takes at once is 512 tokens
+        for row, ids in enumerate(prompts):  # it takes 512 tokens at once
             self._llama.read([(row, ids)])
 
     def step(self, ids: Sequence[int]) -> None:
@@ -91,7 +91,7 @@ class Transformers:
 
 
 def some_ids(rows: int, count: int) -> list[list[int]]:
-    """The same for every engine; all vocabularies here know them."""
+    """Return token ids that every engine gets; all vocabularies here have them."""
     generator = np.random.default_rng(1)
     ids: list[list[int]] = generator.integers(0, 256, (rows, count)).tolist()
     return ids

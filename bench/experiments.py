@@ -1,16 +1,16 @@
-"""One question at a time: a recipe with some settings changed, on held-out text, over seeds.
+"""Experiments: a recipe with some settings changed, measured on held-out text over several seeds.
 
     python bench/experiments.py                                  the base recipe, one seed
     python bench/experiments.py --set optim.weight_decay=1 --seeds 3
     python bench/experiments.py --text shakespeare --set vocabulary=2048 --set train.steps=60
-    python bench/experiments.py --set without=qk-norm            less a part
+    python bench/experiments.py --set without=qk-norm            without a part of the model
     python bench/experiments.py --strides                        other strides of the windows, too
-    python bench/experiments.py --seeds 4 --together             the seeds' models as one, too
+    python bench/experiments.py --seeds 4 --together             the ensemble of all seeds, too
 
-`columnist` are the posts that `ownwords look` finds for training and validation (the test posts are
-left alone), `shakespeare` the first 90% of the characters and the rest, `books` the first so many
-megabytes of the books and the last 40 of them. Bits per byte, sliding by half a context, each
-document's end included; the weights are the last ones: nothing is chosen by what is measured.
+`columnist` has the posts that `ownwords look` selects for training and validation (the test posts
+are not used), `shakespeare` the first 90% of the characters and the rest, `books` the first
+`megabytes` of the books and the last 40 MB. Bits per byte slide by half a context and include each
+document's end; the weights are the last ones, so that the measured figure chooses nothing.
 """
 
 import argparse
@@ -142,7 +142,7 @@ def _print_strides(trained: "TrainedModel", held_out: "list[TrainingText]") -> N
 
 
 def _together(models: "Sequence[CausalLM]") -> "CausalLM":
-    """An ensemble that averages the predictions of the models."""
+    """Return an ensemble that averages the predictions of the models."""
     import torch
     from torch import Tensor, nn
 
@@ -165,7 +165,7 @@ def _together(models: "Sequence[CausalLM]") -> "CausalLM":
 
 
 def _less(label: str) -> "Callable[[CausalLM], None] | None":
-    """Remove a part of the model before it is trained."""
+    """Return what removes a part of the model before it is trained."""
     import torch
     from torch import nn
 
@@ -184,7 +184,7 @@ def _less(label: str) -> "Callable[[CausalLM], None] | None":
 
 
 def texts(experiment: Experiment) -> "tuple[list[TrainingText], list[TrainingText]]":
-    """Training and held-out texts."""
+    """Return training and held-out texts."""
     from ownwords.archive.corpus import TrainingText
 
     if experiment.text == "columnist":

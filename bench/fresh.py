@@ -15,10 +15,10 @@ SHARED = ROOT.parent / "shared" / "data"
 
 @dataclass(frozen=True)
 class RunOutput:
-    """What a process printed as JSON on its last line, its wall seconds, its peak memory.
+    """What a process printed as JSON on its last line, its wall time and its peak memory.
 
-    Linux counts what the process that started it had resident as its own: if that is much, let it
-    tell `own_peak_mb`.
+    Linux also counts the resident memory of the process that started it. If that is large, the
+    process should report `own_peak_mb`.
     """
 
     figures: dict[str, Any]
@@ -27,7 +27,7 @@ class RunOutput:
 
 
 def own_peak_mb() -> float:
-    """The most that this process had resident; what its parent had does not count."""
+    """Return the peak resident memory of this process, without its parent's."""
     try:
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
         return int(next(line for line in lines if "VmHWM" in line).split()[1]) / 1024
@@ -38,7 +38,7 @@ def own_peak_mb() -> float:
 
 
 def children_peak_mb() -> float:
-    """The most that one of the ended child processes had resident."""
+    """Return the largest peak resident memory of the child processes that have ended."""
     import resource
 
     return _megabytes(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
@@ -49,7 +49,7 @@ def _megabytes(most_resident: int) -> float:
 
 
 def run(module: str, *arguments: str, environment: dict[str, str] | None = None) -> RunOutput:
-    """`python -m bench.<module>`: from the root."""
+    """Run `python -m bench.<module>` from the root."""
     command = [sys.executable, "-m", f"bench.{module}", *arguments]
     began = time.perf_counter()
     with subprocess.Popen(

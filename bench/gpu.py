@@ -1,14 +1,14 @@
-"""What a GPU does with our models: whether it computes the same, how fast it trains and writes.
+"""Our models on a GPU: whether it computes the same, and how fast it trains and writes.
 
     python bench/gpu.py                          all rows, eight minutes at most
     python bench/gpu.py --only train             rows whose name has this in it
-    python bench/gpu.py --out gpu.jsonl          each row also as a line of JSON, once it is there
-    python bench/gpu.py --dry-run                tiny models on the processor: do the rows run?
+    python bench/gpu.py --out gpu.jsonl          also writes each row as JSON as soon as it is ready
+    python bench/gpu.py --dry-run                tiny models on the CPU, to see that the rows run
 
 Weights and data are random. The limits are measured first: products of 8192 x 8192 matrices in
-bfloat16, and a copy within the memory. Training is held against the first, writing a single text
-against the second: each token reads all weights. What matters most comes first, in a process of its
-own, which is stopped with a row that takes too long, so that the rows after it still run.
+bfloat16, and a copy within the memory. Training is compared with the first, writing a single text
+with the second, because each token reads all weights. The most important rows come first. They run
+in a separate process; a row that takes too long is stopped with it, and the later rows still run.
 """
 
 import argparse
@@ -55,7 +55,7 @@ from ownwords.training.token_dataset import TokenDataset
 
 ROOT = Path(__file__).resolve().parents[1]
 SECONDS = 480.0  # of all rows
-TRAINED_S, WRITTEN_S = 4.0, 0.5  # of the steps that are measured
+TRAINED_S, WRITTEN_S = 4.0, 0.5  # of measured steps
 ADAMW = OptimConfig(kind="adamw", learning_rate=1e-4)
 TINY = config_for_budget(35_000, 256, 64)
 SMALL = config_for_budget(5_000_000, 8192, 1024)
@@ -72,7 +72,7 @@ def known(name: str) -> ModelConfig:
 
 
 class Machine:
-    """The device, and how much of a row's work it is given."""
+    """The device, and how much of each row's work it does."""
 
     def __init__(self, *, dry_run: bool) -> None:
         self.dry_run = dry_run
@@ -87,14 +87,14 @@ class Machine:
 
     @cached_property
     def bandwidth(self) -> float:
-        """Bytes/s that are read and written within the memory."""
+        """Bytes/s read and written by a copy within the memory."""
         size = 1 << (20 if self.dry_run else 30)
         block = torch.empty(size, dtype=torch.uint8, device=self.device.torch_device)
         return 2 * size / (self.seconds_of(lambda _: [block.clone() for _ in range(10)]) / 10)
 
     def seconds_of(self, step: Callable[[int], object]) -> float:
-        """Median seconds of a step."""
-        for number in range(3):  # finds memory, chooses kernels
+        """Return the median seconds of a step."""
+        for number in range(3):  # warm-up: allocates memory, chooses kernels
             step(number)
         self.device.synchronize()
         taken: list[float] = []
@@ -177,7 +177,7 @@ def loop_of(training: Training, steps: int, **changes: object) -> LoopConfig:
 
 
 def speed_row(training: Training, machine: Machine) -> Figures:
-    """Tokens/s of the loop, and how busy it keeps the card."""
+    """Return tokens/s of the loop, and how busy it keeps the GPU."""
     if machine.dry_run:
         training = training.tiny()
     work = step_flops(training.shape, training.rows, training.context, training.rank)
@@ -216,7 +216,7 @@ def speed_row(training: Training, machine: Machine) -> Figures:
 
 
 def busy(profiled: profile, step_seconds: float) -> Figures:
-    """The share of the last half of the steps in which the card waits, and launches per step."""
+    """Return the share of time that the GPU waits, in the last half of the steps, and launches."""
     events = profiled.events() or []  # type: ignore[no-untyped-call]
     on_card = sorted(
         (each.time_range.start, each.time_range.end)
@@ -247,7 +247,7 @@ def busy(profiled: profile, step_seconds: float) -> Figures:
 
 
 def nanogpt_row(machine: Machine, *, is_compiled: bool) -> Figures:
-    """nanoGPT's own loop on the shape and the batch of GPT-2."""
+    """Measure nanoGPT's own loop with the shape and batch of GPT-2."""
     rows, shape = 32, nanogpt.Shape(50304, context=1024, layers=12, heads=12, width=768)
     if machine.dry_run:
         rows, shape = 2, nanogpt.Shape(256, context=32, layers=2, heads=2, width=32)
@@ -274,7 +274,7 @@ def nanogpt_row(machine: Machine, *, is_compiled: bool) -> Figures:
 
 
 def off(found: Iterable[Tensor], expected: Iterable[Tensor]) -> float:
-    """The distance of tensors, relative to the expected ones."""
+    """Return the distance between tensors, relative to the expected ones."""
     pairs = [
         (a.detach().double().cpu().flatten(), b.detach().double().cpu().flatten())
         for a, b in zip(found, expected, strict=True)
@@ -366,7 +366,7 @@ def merged_row(machine: Machine) -> Figures:
 
 
 def memory_row(machine: Machine) -> Figures:
-    """A batch that does not fit is computed in parts."""
+    """Check that a batch that does not fit is computed in parts."""
     if machine.dry_run:
         return {"left_out": "a processor's memory is not limited"}
     training = Training(GPT2, rows=64, context=1024)
@@ -400,7 +400,7 @@ def writing_row(shape: ModelConfig, streams: int, machine: Machine, *, graphs: b
 
 
 def make_row(machine: Machine) -> Figures:
-    """`make` of the sample blog in one minute, from SmolLM2 if it is installed."""
+    """Run `make` on the sample blog for one minute, from SmolLM2 if it is installed."""
     if machine.dry_run:
         return {"left_out": "the tests of make run it"}
     from bench import corpora
@@ -515,7 +515,7 @@ class Worker:
 def measured(
     rows: Sequence[Row], seconds: float, *, dry_run: bool
 ) -> Iterator[tuple[str, Figures]]:
-    """Yield the figures of each row; those for which no time is left say so."""
+    """Yield the figures of each row; a row for which no time is left says so."""
     ends, worker = time.monotonic() + seconds, Worker(dry_run=dry_run)
     for row in rows:
         left = ends - time.monotonic()
@@ -528,7 +528,7 @@ def measured(
 
 
 def main() -> int:
-    """Print each row as soon as it is there; 1 if one failed."""
+    """Print each row as soon as it is ready; return 1 if one failed."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", default="")
     parser.add_argument("--out", type=Path)

@@ -1,26 +1,26 @@
-"""Generation beside llama.cpp and transformers: tokens/s, share of the memory bandwidth, memory.
+"""Generation compared with llama.cpp and transformers: tokens/s, share of bandwidth, memory.
 
     python bench/inference.py                          5M and 30M, GPT-2 124M, Gemma 3 270M
     python bench/inference.py --shapes gemma1b         others: see bench/random_models.py
     python bench/inference.py --only ours llama        engines whose name has this in it
-    python bench/inference.py --models FOLDER          keep the models there, or take those that are
+    python bench/inference.py --models FOLDER          keep the models there, or use those there
     python bench/inference.py --quick                  one round of few steps
 
-Two threads. Each row is a fresh process, all rows of a shape take turns, the best round counts: on
-a machine that does other things too, the best is what the engine can do. "reads" is a prompt of 128
-tokens; "writes" 128 tokens after it, each step's least time of all repeats; "8 streams" the same in
-8 texts at once, tokens/s together. Ratios are to llama.cpp with weights of as many bits.
+Two threads. Each row is a fresh process, all rows of a shape take turns, and the best round counts:
+on a busy machine, the best round shows what the engine can do. "reads" is a prompt of 128 tokens;
+"writes" is 128 tokens after it, the minimum over repeats for each step; "8 streams" is the same for
+8 texts at once, total tokens/s. Ratios are to llama.cpp with weights of the same number of bits.
 
-The limit of writing is the memory: each token reads all weights. "of limit" is the share of it,
-with the bandwidth that two threads reach here over as many bytes (bench/bandwidth.cpp), each row
-held against its own bytes. "MB" is the most that was resident, for one text; "beyond" what of it is
-neither weights nor cache: the interpreter, libraries, what was in use while loading.
+Memory bandwidth limits writing, because each token reads all weights. "of limit" is the share of
+the bandwidth that two threads reach here over as many bytes as the row reads (bench/bandwidth.cpp).
+"MB" is the peak resident memory for one text; "beyond" is the part that is neither weights nor
+cache: the interpreter, libraries, and what loading used.
 
 The first word is that of `ownwords write` in a cold process: interpreter, imports, loading, reading
-the prompt, the word. Least of FIRST_WORDS, of models as large as those that are trained here.
+the prompt, the word. It is the minimum of FIRST_WORDS runs, for models of the sizes trained here.
 
-llama.cpp's own layouts of weights make some builds of it crash; where they do, the row is taken
-without them and says so.
+llama.cpp's own weight layouts crash some of its builds; such a row is measured without them and
+says so.
 """
 
 import argparse
@@ -49,7 +49,7 @@ STREAM_STEPS = 32
 ROUNDS, SECONDS = 3, 2.0
 FIRST_WORDS = 5
 BEGINNING = "the trouble"
-WRITERS = ("5m", "30m")  # whose tokenizers are such as well
+WRITERS = ("5m", "30m")  # these get a tokenizer of the same size, too
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ ROWS = (
     Row("ours int8", "ours", "int8", "llama.cpp Q8_0"),
     Row("ours int4", "ours", "int4", "llama.cpp Q4_0"),
 )
-# Bytes a weight takes as it is read, its share of the scales included.
+# Bytes read per weight, including its share of the scales.
 BYTES = {"f32": 4.0, "bf16": 2.0, "int8": 1.0, "int4": 0.5 + 2 / 32}
 
 
@@ -144,7 +144,7 @@ def _measure_child(folder: Path, row: Row, seconds: float) -> Figures:
 
 
 def measure(folder: Path, row: Row, seconds: float) -> Figures:
-    """In this process: one text, the memory so far, many texts."""
+    """Measure in this process: one text, the memory so far, many texts."""
     single = _runner(folder, row, 1)
     prompt_s, steps_s = _timed(single, 1, STEPS, seconds)
     peak_mb = own_peak_mb()
@@ -166,9 +166,9 @@ def _runner(folder: Path, row: Row, rows: int) -> Runner:
 
 
 def _timed(runner: Runner, rows: int, steps: int, seconds: float) -> tuple[float, float]:
-    """The least seconds of the prompts, and of all steps: the minimum of each, summed."""
+    """Return the minimum seconds of the prompts, and the sum of each step's minimum."""
     prompts, following = some_ids(rows, PROMPT), some_ids(steps, rows)
-    runner.begin(prompts)  # finds memory, chooses kernels
+    runner.begin(prompts)  # warm-up: allocates memory, chooses kernels
     runner.step(following[0])
     prompt_s, least = float("inf"), [float("inf")] * steps
     until = time.perf_counter() + seconds
@@ -215,7 +215,7 @@ def show(shape: str, folder: Path, figures: dict[Row, list[Figures]]) -> None:
 
 def first_word(model: Path) -> None:
     command = [sys.executable, "-m", "ownwords", "write", BEGINNING, "--max-tokens", "1"]
-    # As after an install: compiled Python is kept from run to run.
+    # As after an install, compiled Python is kept between runs.
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     times = []
     for kind in ("stored", "int8"):
@@ -225,7 +225,7 @@ def first_word(model: Path) -> None:
             began = time.perf_counter()
             with subprocess.Popen(command_line, stdout=subprocess.PIPE, env=environment) as process:
                 assert process.stdout is not None
-                process.stdout.read(len(BEGINNING) + 1)  # the first letter behind the prompt
+                process.stdout.read(len(BEGINNING) + 1)  # the first letter after the prompt
                 seconds_each.append(time.perf_counter() - began)
                 process.stdout.read()
             if process.returncode:
@@ -245,7 +245,7 @@ def _ratio(beside: Figures | None, figures: Figures, name: str) -> str:
 
 
 def _weight_bytes(shape: str, folder: Path, row: Row) -> float:
-    """The bytes a token reads: llama.cpp's file, or every matrix but lookup tables."""
+    """Return the bytes read per token: llama.cpp's file, or all matrices except lookup tables."""
     if row.engine == "llama":
         return gguf_file(folder, row.kind).stat().st_size
     from ownwords.models.decoder import build
@@ -269,7 +269,7 @@ def _cache_bytes(shape: str, row: Row) -> float:
 
 @cache
 def bandwidth(size: int) -> float:
-    """GB/s at which THREADS threads read a buffer of that size repeatedly."""
+    """Return the GB/s at which THREADS threads read a buffer of that size repeatedly."""
     from ownwords.native.build import compiler
 
     compiler_path = compiler()

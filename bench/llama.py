@@ -26,7 +26,7 @@ def silent() -> Iterator[None]:
 
 
 class Llama:
-    """A GGUF file with a cache for some texts; `read` is what `Cache.read` is to ours."""
+    """A GGUF file with a cache for some texts; `read` corresponds to our `Cache.read`."""
 
     def __init__(
         self, path: Path, *, rows: int, length: int, threads: int, repacked: bool = True
@@ -55,7 +55,7 @@ class Llama:
     def read(
         self, feeds: Sequence[tuple[int, Sequence[int]]], *, every: bool = False
     ) -> npt.NDArray[np.float32]:
-        """Scores after the last id of each row, or after every id."""
+        """Return the logits after the last id of each row, or after every id."""
         batch, count, requested = self._batch, 0, []
         for row, ids in feeds:
             first = self._held[row]

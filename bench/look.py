@@ -3,8 +3,8 @@
     python bench/look.py            all of it (makes about 1.1 GB of files in the temporary folder)
     python bench/look.py --small    without the gigabyte
 
-The corpora are synthesised from the columnist site beside the repository, or, where that is
-missing, from the sample blog, always from the same seed.
+The corpora are synthesised with a fixed seed from the columnist site beside the repository, or from
+the sample blog if that is missing.
 """
 
 import argparse
@@ -74,7 +74,7 @@ def main() -> int:
 
 
 def _run(path: Path, workspace: Path) -> tuple[float, float]:
-    """Wall seconds and peak memory in MB of one `ownwords look`, start-up included."""
+    """Return wall seconds and peak memory in MB of one `ownwords look`, start-up included."""
     command = [sys.executable, "-m", "ownwords", "look", str(path), "--json", "--yes"]
     began = time.perf_counter()
     with subprocess.Popen(
@@ -108,7 +108,7 @@ def _words(site: Path) -> list[str]:
 
 
 def _chain(words: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """For each word of the text, where its followers begin and how many they are."""
+    """Return for each word of the text where its followers begin and how many there are."""
     _, ids = np.unique(words, return_inverse=True)
     order = np.argsort(ids[:-1], kind="stable")
     starts = np.searchsorted(ids[:-1][order], np.arange(ids.max() + 1))
@@ -117,7 +117,7 @@ def _chain(words: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _many_posts(folder: Path, words: list[str], posts: int, megabytes: int) -> Path:
-    """A Publii site of random posts from a word chain: no two are alike."""
+    """Return a Publii site of random posts from a word chain: no two are alike."""
     generator = np.random.default_rng(7)
     followers, spans, ids = _chain(words)
     length = megabytes * 1_000_000 // posts // 6

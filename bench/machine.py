@@ -1,7 +1,7 @@
 """A benchmark and a training in the background take turns on one machine.
 
 `measuring` is for benchmarks: it waits until every `BackgroundWork` has paused, and keeps it
-paused. The system drops the locks of a process that dies. The files lie in the system's temporary
+paused. The system drops the locks of a process that dies. The files are in the system's temporary
 folder, so that all copies of the repository on a machine share them.
 """
 
@@ -30,7 +30,7 @@ else:
 
 
 def lock_files(folder: Path | None = None) -> tuple[Path, Path]:
-    """The two locks: benchmarks hold `turn` (shared), running background work `busy` (shared)."""
+    """Return the locks: benchmarks hold `turn` (shared), running background work `busy` (shared)."""
     user = os.getuid() if hasattr(os, "getuid") else 0
     directory = folder or Path(tempfile.gettempdir())
     return directory / f"ownwords-{user}-turn.lock", directory / f"ownwords-{user}-busy.lock"
@@ -41,7 +41,7 @@ def measuring(folder: Path | None = None) -> Iterator[None]:
     """Pause background work within the block; several benchmarks may run at once."""
     with ExitStack() as stack:
         turn, busy = (stack.enter_context(path.open("a")) for path in lock_files(folder))
-        _lock(turn, shared=True)  # from here on no background work starts a step
+        _lock(turn, shared=True)  # from here on, no background work starts a step
         _lock(busy, shared=False)  # and each has ended the step it was in
         _unlock(busy)
         yield

@@ -1,11 +1,10 @@
-"""The baseline: nanoGPT's model and training recipe, after its train.py of 2024-12, written anew.
+"""The baseline: nanoGPT's model and training recipe, reimplemented from its train.py of 2024-12.
 
 A GPT-2 without biases (they are an option), tied embeddings, exact gelu; AdamW with decay on
 matrices and tables only; warm-up, then a cosine; batches from random offsets; float32, eager.
-Random numbers are drawn in the order in which nanoGPT draws them, so a seed gives its losses: with
-seed 1337 both print 4.1794, 3.2325, 3.0685 for steps 0, 10, 20 of a run of 20 (warm-up 5, evaluated
-every 10 steps on 3 batches).
-Left out is its checkpoint, written whenever an evaluation is the best so far.
+Random numbers are drawn in nanoGPT's order, so a seed gives its losses: with seed 1337, both print
+4.1794, 3.2325, 3.0685 for steps 0, 10, 20 of a run of 20 (warm-up 5, evaluated every 10 steps on 3
+batches). Its checkpoint, written at each best evaluation, is left out.
 
 Shapes: B rows, T tokens, C width, H heads, D dimensions of a head, V vocabulary, N tokens.
 """
@@ -22,7 +21,7 @@ from torch.nn import functional
 
 @dataclass(frozen=True)
 class Shape:
-    """As in nanoGPT's README for a computer without a GPU."""
+    """The shape in nanoGPT's README for a computer without a GPU."""
 
     vocabulary: int
     context: int = 64
@@ -127,7 +126,7 @@ class NanoGPT(nn.Module):
                 nn.init.normal_(parameter, 0.0, 0.02 / math.sqrt(2 * shape.layers))
 
     def forward(self, ids_BT: Tensor) -> Tensor:
-        """Logits, [B, T, V]."""
+        """Return logits, [B, T, V]."""
         places_T = torch.arange(ids_BT.shape[1], device=ids_BT.device)
         x_BTC = self.tokens(ids_BT) + self.positions(places_T)
         x_BTC = functional.dropout(x_BTC, self.shape.dropout, self.training)
@@ -137,7 +136,7 @@ class NanoGPT(nn.Module):
         return logits_BTV
 
     def loss(self, ids_BT: Tensor, targets_BT: Tensor) -> Tensor:
-        """Mean nats of a token."""
+        """Return the mean nats per token."""
         return functional.cross_entropy(self(ids_BT).flatten(0, 1), targets_BT.flatten())
 
 
@@ -157,7 +156,7 @@ def optimizer(model: NanoGPT, recipe: Recipe) -> torch.optim.AdamW:
 
 
 def rate(step: int, recipe: Recipe) -> float:
-    """The learning rate of a step, counted from 0."""
+    """Return the learning rate of a step, counted from 0."""
     if step < recipe.warmup:
         return recipe.rate * (step + 1) / (recipe.warmup + 1)
     if step > recipe.steps:
@@ -177,9 +176,9 @@ def update(
     autocast: AbstractContextManager[object] | None = None,
     following: Callable[[], tuple[Tensor, Tensor]] | None = None,
 ) -> tuple[Tensor, Tensor] | None:
-    """One step of training, and the batch after, which nanoGPT draws before the backward pass.
+    """Train for one step, and draw the next batch, as nanoGPT does before the backward pass.
 
-    Autocast it has on GPUs only.
+    It uses autocast on GPUs only.
     """
     for group in adamw.param_groups:
         group["lr"] = rate(step, recipe)
@@ -191,7 +190,7 @@ def update(
         nn.utils.clip_grad_norm_(model.parameters(), recipe.clip)
     adamw.step()
     adamw.zero_grad(set_to_none=True)
-    loss.item()  # which it prints
+    loss.item()  # nanoGPT prints it
     return drawn
 
 
@@ -209,7 +208,7 @@ def train(
     recipe: Recipe,
     look: Callable[[NanoGPT, int], bool] | None = None,
 ) -> TrainedNanoGPT:
-    """The whole recipe; `look`, called where it evaluates, ends it early by saying True."""
+    """Run the whole recipe; `look`, called at each evaluation, ends it early by returning True."""
     torch.manual_seed(recipe.seed)
     model = NanoGPT(shape)
     adamw = optimizer(model, recipe)
@@ -221,7 +220,7 @@ def train(
         return ids_BT1[:, :-1].contiguous(), ids_BT1[:, 1:].contiguous()
 
     batch = drawn(training_N)
-    # It stops only after one step more than it was asked for.
+    # nanoGPT stops only after one step more than it was asked for.
     for step in range(recipe.steps + 1):
         if step % recipe.evaluate_every == 0:
             model.eval()
@@ -246,7 +245,7 @@ def train(
 
 @torch.no_grad()
 def nats(model: NanoGPT, ids_N: Tensor, stride: int = 0) -> float:
-    """The sum over all ids but the first, each once; windows side by side, or with a stride."""
+    """Return the sum over all ids but the first, in adjacent windows, or windows with a stride."""
     context = model.shape.context
     stride = stride or context
     model.eval()
@@ -257,7 +256,7 @@ def nats(model: NanoGPT, ids_N: Tensor, stride: int = 0) -> float:
         begin = scored if stride == context else max(0, end - context)
         rows.append((begin, end, scored))
         scored = end
-    # Those of one length together.
+    # Rows of the same length are read together.
     rows.sort(key=lambda row: row[1] - row[0])
     at = 0
     while at < len(rows):
@@ -275,7 +274,7 @@ def nats(model: NanoGPT, ids_N: Tensor, stride: int = 0) -> float:
 
 
 class Characters:
-    """Its tokenizer: each character that occurs anywhere, in order."""
+    """nanoGPT's tokenizer: each character that occurs anywhere, in order."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self.all = sorted(set().union(*texts))

@@ -22,9 +22,9 @@ from ownwords.training.token_dataset import build_dataset
 
 @dataclass(frozen=True)
 class Setting:
-    """A whole recipe. `vocabulary` 0: each byte is a token."""
+    """A whole recipe; with a `vocabulary` of 0, each byte is a token."""
 
-    shape: dict[str, Any]  # of a Qwen3Config, but for the vocabulary and the context
+    shape: dict[str, Any]  # of a Qwen3Config, without the vocabulary and the context
     loop: LoopConfig
     vocabulary: int = 0
     optim: OptimConfig = field(default_factory=OptimConfig)
@@ -48,9 +48,9 @@ def make(
     validation: Sequence[TrainingText] = (),
     prepare: Callable[[CausalLM], None] | None = None,
 ) -> TrainedModel:
-    """From texts to a model: tokenizer, shards, training. With held-out texts it ends early.
+    """Make a model from texts: tokenizer, shards, training, which held-out texts can end early.
 
-    `prepare` is handed the fresh model.
+    `prepare` is called with the untrained model.
     """
     loop = setting.loop
     tokenizer: Tokenizer = (

@@ -1,11 +1,11 @@
-"""How soon the page is there, and follows a click, with 10,000 posts.
+"""How fast the page loads and responds to a click, with 10,000 posts.
 
     .venv/bin/python -m bench.page FOLDER
 
 writes the blog of `endpoints.py` into FOLDER, unless it is there, serves its workspace, and opens
-the page in Chromium, ROUNDS times in turn with a page of almost nothing (/healthz), whose time is
-the browser's own. Medians in milliseconds: until the first paint, until the content is there, and
-from a click to the frame that shows its effect. Goals: a first paint under 300, a click under 100.
+the page in Chromium, ROUNDS times in turn with an almost empty page (/healthz), whose time is the
+browser's own. Prints medians in milliseconds: until the first paint, until the content is shown,
+and from a click to the frame that shows its effect. Goals: first paint under 300, click under 100.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from ownwords.core.workspace import Workspace
 ROUNDS = 7
 PAINT_MS, CLICK_MS = 300, 100
 _PAINTED = """() => performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? null"""
-# From the click to the first frame in which the text of the element is another one.
+# From the click to the first frame in which the text of the element has changed.
 _CLICKED = """([button, shown]) => new Promise((resolve) => {
   const node = document.querySelector(shown), before = node.textContent, began = performance.now();
   const look = () => requestAnimationFrame(() => {
@@ -46,7 +46,7 @@ CLICKS = (
 
 
 def opened(context: BrowserContext, address: str, content: str) -> tuple[Page, float, float]:
-    """A new page, and the milliseconds until its first paint and its content."""
+    """Open a page; return it and the milliseconds until its first paint and its content."""
     page = context.new_page()
     page.goto(address, wait_until="commit")
     page.wait_for_selector(content)
@@ -57,7 +57,7 @@ def opened(context: BrowserContext, address: str, content: str) -> tuple[Page, f
 
 
 def measure(context: BrowserContext) -> dict[str, list[float]]:
-    """The milliseconds of each figure, round by round."""
+    """Return the milliseconds of each figure, round by round."""
     rows: dict[str, list[float]] = defaultdict(list)
     for _ in range(ROUNDS):
         for name, address, content in (
@@ -72,7 +72,7 @@ def measure(context: BrowserContext) -> dict[str, list[float]]:
         for name, address, button, shown_at in CLICKS:
             page, _, _ = opened(context, address, shown_at)
             page.wait_for_selector(button)
-            page.wait_for_timeout(300)  # what comes after the first picture
+            page.wait_for_timeout(300)  # for what loads after the first paint
             rows[name].append(page.evaluate(_CLICKED, [button, shown_at]))
             page.close()
     return rows
@@ -80,11 +80,11 @@ def measure(context: BrowserContext) -> dict[str, list[float]]:
 
 @measuring()
 def main(folder: Path) -> int:
-    """Print the figures; 1 if a goal is missed."""
+    """Print the figures; return 1 if a goal is missed."""
     blog, root = folder / "blog", folder / "ten.ownwords"
     if not blog.exists():
         write_blog(blog)
-    look([blog], workspace=root)  # does nothing twice
+    look([blog], workspace=root)  # does nothing if it is already done
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
     if chromium is None:
         print("needs Chromium", file=sys.stderr)
@@ -101,7 +101,7 @@ def main(folder: Path) -> int:
                     executable_path=chromium, args=["--no-sandbox"]
                 )
                 context = browser.new_context(base_url=address)
-                opened(context, "/#/home", "main h1")[0].close()  # the server's first answers
+                opened(context, "/#/home", "main h1")[0].close()  # warms up the server
                 rows = measure(context)
                 browser.close()
         finally:
