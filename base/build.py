@@ -2,18 +2,18 @@
 
     python base/build.py prepare --books books-1.txt.xz books-2.txt.xz --modern modern-1.txt.xz \\
         --held-out modern-held-out.txt.xz
-    python base/build.py train          begins, or goes on; Ctrl-C or a kill loses no checkpoint
-    python base/build.py train --start-from MODEL      with its weights, not random ones
+    python base/build.py train          starts or resumes; Ctrl-C or a kill loses no checkpoint
+    python base/build.py train --start-from MODEL      from its weights, not random ones
     python base/build.py train --start-from MODEL --layers 18      made deeper
-    python base/build.py status         the curve so far
-    python base/build.py finish         the rate falls to nothing: a model, and the run can go on
-    python base/build.py publish        score it, write its card, store both in the package
-    python base/build.py measured TUNED.json NOTHING.json  what tuning it gave, for its card
+    python base/build.py status         prints the learning curve so far
+    python base/build.py finish         decays the rate to 0 and saves a model; `train` can go on
+    python base/build.py publish        scores it, writes its card, stores both in the package
+    python base/build.py measured TUNED.json NOTHING.json  adds results of tuning to its card
 
 Everything is in one folder (`--folder`), which may move to another machine. The rate of `train`
-stays the same for ever (arXiv 2405.18392), so that each more hour counts; `finish` takes the newest
-checkpoint and lets the rate fall over `--tokens` more, in a run of its own. Training pauses while a
-benchmark of this repository measures, and runs at the lowest priority.
+stays constant (arXiv 2405.18392), so that each further hour helps; `finish` takes the newest
+checkpoint and decays the rate over `--tokens` more, in a separate run. Training runs at the lowest
+priority, and pauses while a benchmark of this repository measures.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-if __package__ in (None, ""):  # so that bench/ is found, and its modules hide no library
+if __package__ in (None, ""):  # so that bench/ is found, and base/ shadows no library
     sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 
@@ -126,7 +126,7 @@ def train(args: argparse.Namespace) -> int:
 
 
 def finish(args: argparse.Namespace) -> int:
-    """Decay the rate from the newest checkpoint; saves the model in the folder."""
+    """Decay the rate from the newest checkpoint; save the model in the folder."""
     stop_after(args.hours)
     with (
         DEFAULTS.watched() as (progress, _),
@@ -154,7 +154,7 @@ def publish(args: argparse.Namespace) -> int:
 
 
 def measured(args: argparse.Namespace) -> int:
-    """Let the base's card show what tuning it gave."""
+    """Add the results of tuning to the base's card."""
     size = publishing.put_tuned(args.tuned, args.from_nothing, args.into)
     print(f"{args.into}: {size / 1e6:.1f} MB")
     return 0
@@ -171,7 +171,7 @@ def stop_after(hours: float | None) -> None:
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except KeyboardInterrupt as stopped:  # training says what it has saved, and how to go on
+    except KeyboardInterrupt as stopped:  # the message says what is saved, and how to resume
         sys.exit(f"interrupted: {stopped}")
     except OwnwordsError as error:
         sys.exit(f"{error.message}\n{error.hint}".rstrip())

@@ -1,10 +1,10 @@
-"""Count the most frequent words and marks of English prose: what a trimmed vocabulary keeps.
+"""Count the most frequent words and marks of English prose, which a trimmed vocabulary keeps.
 
     python base/common_words.py FILE.txt.xz [FILE.txt.xz ...]
 
 The files hold documents that begin with the character U+001C and a line with their name, as
-base/fetch_books.py writes them. `common.txt.xz` in src/ownwords/evaluation/reference gets the
-pieces that occur most often and in several documents, in order: words with their capitals and the
+base/fetch_books.py writes them. The most frequent pieces that are in several documents are written
+in order to `common.txt.xz` in src/ownwords/evaluation/reference: words with their capitals and the
 space before them, numbers of up to three digits, groups of marks. It holds no text.
 """
 
@@ -17,12 +17,12 @@ from pathlib import Path
 
 OUT = Path(__file__).resolve().parents[1] / "src" / "ownwords" / "evaluation" / "reference"
 PIECE = re.compile(r" ?[^\W\d_]+(?:['’][^\W\d_]+)?| ?\d{1,3}| ?[^\w\s]+")
-# Every word that is left out costs 11 bits where an author uses it, since the base has never seen
-# it in pieces: with 24,000 it was one token in fifty, and 4% of all bits.
+# Each use of a word that is left out costs 11 bits, because the base has never seen the word in
+# pieces: with 24,000 words, this was one token in fifty, and 4% of all bits.
 KEPT = 76_000
 MIN_DOCUMENTS = 3
 LONGEST = 24  # characters
-DOCUMENT_CHARACTERS = 60_000  # of each, so that none decides
+DOCUMENT_CHARACTERS = 60_000  # of each, so that none dominates
 FILE_CHARACTERS = 40_000_000
 
 

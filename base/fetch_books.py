@@ -3,7 +3,7 @@
     python base/fetch_books.py --books 500 --out books
 
 Its website is for people. Programs may read the pages of its robot harvest and follow their links,
-two seconds apart (https://www.gutenberg.org/policy/robot_access.html). The same command goes on
+two seconds apart (https://www.gutenberg.org/policy/robot_access.html). The same command resumes
 where it stopped: `state.json` in the folder `.fetched` holds the page that was reached and the
 books that cannot be used.
 """
@@ -33,7 +33,7 @@ SITE = "https://www.gutenberg.org"
 PAUSE_S = 2.0  # between two requests, as its rules for robots ask
 
 _TRIES = 5
-_BOOK_BYTES = 64 << 20  # the longest, Webster's dictionary, has under 30 MB
+_BOOK_BYTES = 64 << 20  # the longest, Webster's dictionary, is under 30 MB
 # 10000-8.zip: the number of the book and its encoding; UTF-8 (-0) is best.
 _ZIP = re.compile(r"(?:.*/)?(\d+)(?:-(\d))?\.zip")
 _PREFERRED = {"0": 0, "8": 1, None: 2}
@@ -53,7 +53,7 @@ class UnusableBookError(Exception):
 
 
 class PoliteClient:
-    """Requests at least `pause_s` seconds apart, repeated where the server is busy."""
+    """Sends requests at least `pause_s` seconds apart, and again if the server is busy."""
 
     def __init__(self, pause_s: float = PAUSE_S) -> None:
         self._pause_s, self._next = pause_s, 0.0
@@ -65,7 +65,7 @@ class PoliteClient:
         )
 
     def get(self, url: str) -> bytes:
-        """The content at an address; httpx.HTTPError if it does not come."""
+        """Return the content at an address. Raises httpx.HTTPError if it does not arrive."""
         for left in reversed(range(_TRIES)):
             try:
                 with self._client.stream("GET", url) as response:
@@ -91,7 +91,7 @@ class PoliteClient:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Fetch until the folder holds so many books."""
+    """Fetch until the folder holds the number of books given."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--books", type=int, required=True)
     parser.add_argument("--out", type=Path, default=Path("books"))
@@ -138,7 +138,7 @@ def _links(page: bytes) -> list[str]:
 
 
 def _books(addresses: list[str]) -> Iterator[tuple[str, str]]:
-    """Number and address of each book a page links to, in its best encoding."""
+    """Yield number and address of each book that a page links to, in its best encoding."""
     best: dict[str, tuple[int, str]] = {}
     for address in addresses:
         if match := _ZIP.fullmatch(urlsplit(address).path):
@@ -150,7 +150,7 @@ def _books(addresses: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _next_page(page: str, links: list[str]) -> str:
-    """The link to a later page of the same harvest; empty on the last."""
+    """Return the link to a later page of the same harvest; "" on the last page."""
     here = urlsplit(page)
     for link in links:
         there = urlsplit(link)
@@ -165,7 +165,7 @@ def _offset(query: str) -> int:
 
 
 def _text(packed: bytes) -> str:
-    """The text of a book out of its zip, decoded as its own header says."""
+    """Return the text of a book in its zip file, decoded as its own header says."""
     try:
         with zipfile.ZipFile(io.BytesIO(packed)) as archive:
             texts = [file for file in archive.infolist() if file.filename.endswith(".txt")]
@@ -185,7 +185,7 @@ def _text(packed: bytes) -> str:
 
 
 def _without_licence(text: str) -> str:
-    """The text of a book below its title; UnusableBookError unless it is free to use."""
+    """Return the text of a book below its title. Raises UnusableBookError if it is not free."""
     text = text.replace("\r\n", "\n")
     if _COPYRIGHTED.search(text[:16_000]):
         raise UnusableBookError("its author keeps the rights")

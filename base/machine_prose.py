@@ -1,12 +1,12 @@
-"""Learns to tell sentences by language models from people's; writes `machines.npz.xz`.
+"""Learn to tell language models' sentences from people's; write `machines.npz.xz`.
 
     python base/machine_prose.py modern-1.txt.xz
 
 The file holds documents that begin with the character U+001C and, on a line, their name, such as
-"source/number". For each paragraph in `base/machines`, the paragraph by a person that it was made
-from is looked up there. A logistic regression on the tokens, pairs of tokens and lengths of their
-sentences is fitted; the package gets its weights, and no text. Printed is the area under the ROC
-curve for paragraphs, and for sentences, of sources that the regression has not seen.
+"source/number". It has the person's paragraph that each paragraph in `base/machines` was made from.
+Fits a logistic regression on the tokens, pairs of tokens and lengths of their sentences; the
+package gets its weights, and no text. Prints the area under the ROC curve for paragraphs and for
+sentences of sources that the regression has not seen.
 """
 
 import argparse
@@ -40,7 +40,7 @@ FOLDS = 5
 MIN_SENTENCES = 5  # that have a feature
 MIN_TOKENS = 8  # of a sentence to learn from
 RIDGE = 1.0  # the prior of the weights
-EDITED = ("clarity", "formal", "improve", "neutral")  # manners that keep much of a person's text
+EDITED = ("clarity", "formal", "improve", "neutral")  # requests that keep much of a person's text
 STEPS = 60  # of L-BFGS at most
 
 
@@ -145,7 +145,7 @@ def save(model: MachineProse, folder: Path) -> Path:
     file = io.BytesIO()
     np.savez(
         file,
-        # The steps from feature to feature compress better than the features.
+        # The differences between features compress better than the features.
         steps=np.diff(model.features, prepend=np.uint32(0)),
         weights=model.weights.astype(np.float16),
         unseen=np.array([model.unseen.mean, model.unseen.between, model.unseen.within]),

@@ -1,4 +1,4 @@
-"""Counts how others and language models write, for the voice card; writes `manner.npz.xz`.
+"""Count how others and language models write, for the voice card; write `manner.npz.xz`.
 
     python base/manner.py modern-1.txt.xz
 
@@ -23,7 +23,7 @@ from reference import OUT, documents, evenly
 
 DOCUMENTS = 50  # of a source
 MIN_SPREAD = 0.25  # share of the sources that have a word
-# Paragraphs alone were written by machines, and with straight marks.
+# Language models wrote only single paragraphs, with straight quotation marks.
 NOT_OF_MACHINES = (
     *("Words in a paragraph", "Paragraphs of one sentence"),
     *("Dashes", "Ellipses", "Words in quotation marks"),

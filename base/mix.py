@@ -1,4 +1,4 @@
-"""The mix that the base reads: old books and modern prose, encoded once, each as a stream."""
+"""The base's training mix: old books and modern prose, each encoded once as a stream."""
 
 import json
 import tempfile
@@ -27,8 +27,8 @@ HELD_OUT = SplitConfig(validation=0.006, test=0.006)  # of the books
 _WATCHED_BYTES = 400_000  # of each held-out part, read at each evaluation
 _TOKENIZER_BYTES = 40_000_000  # of each part, to train the tokenizer on
 _MIX = "mix.json"
-WATCHED = ("held-out books", "held-out modern")  # while it trains
-TEST = ("test books", "held-out modern")  # of what is published
+WATCHED = ("held-out books", "held-out modern")  # measured during training
+TEST = ("test books", "held-out modern")  # measured of the published model
 PARTS = ("books", "modern", *WATCHED)
 
 
@@ -44,7 +44,7 @@ class Mix:
 
 
 def load(folder: Path) -> Mix:
-    """The result of `prepare`; WorkspaceError if it has not run."""
+    """Return the result of `prepare`. Raises WorkspaceError if it has not run."""
     path = folder / _MIX
     if not path.exists():
         raise WorkspaceError(
@@ -54,7 +54,7 @@ def load(folder: Path) -> Mix:
 
 
 def tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer of the mix."""
+    """Return the tokenizer of the mix."""
     return tokenizers.load(folder / "tokenizer")
 
 
@@ -98,7 +98,7 @@ def cleaned(
     apart: Sequence[Path],
     progress: Progress,
 ) -> dict[str, dict[str, int]]:
-    """Write each part's texts into the folder, once; returns what was counted."""
+    """Write each part's texts into the folder, once; return what was counted."""
     done_marker = folder / "texts" / "counts.json"
     if done_marker.exists():
         counts: dict[str, dict[str, int]] = json.loads(done_marker.read_text(encoding="utf-8"))
@@ -139,13 +139,13 @@ def cleaned(
 
 
 def read_texts(path: Path) -> Iterator[TrainingText]:
-    """The documents of a file, unchanged."""
+    """Yield the documents of a file, unchanged."""
     for name, text in documents(path):
         yield TrainingText(name, text.strip())
 
 
 def posts(blog: Path) -> list[str]:
-    """The texts of a blog, whatever its form."""
+    """Return the texts of a blog, whatever its format."""
     with tempfile.TemporaryDirectory() as scratch:
         workspace = Workspace(Path(scratch) / "apart.ownwords")
         look([blog], workspace=workspace.root)
@@ -162,7 +162,7 @@ def admit_texts(
     name: str,
     stage: Stage,
 ) -> Iterator[TrainingText]:
-    """The texts that share no passages with held-out ones; the others are counted."""
+    """Yield the texts that share no passages with held-out ones; count the others."""
     out: Counter[str] = Counter()
     for text in texts:
         stage.advance()
@@ -176,7 +176,7 @@ def admit_texts(
 def trained_tokenizer(
     folder: Path, parts: dict[str, list[TrainingText]], vocabulary: int, progress: Progress
 ) -> Tokenizer:
-    """A tokenizer trained on equal parts; the one in the folder if it has that size."""
+    """Return a tokenizer trained on equal parts; the one in the folder if it has that size."""
     if atomic_dir.readable_dir(folder).exists():
         tokenizer = tokenizers.load(folder)
         if tokenizer.vocabulary_size == vocabulary:

@@ -1,11 +1,11 @@
 """Train the notes adapter: a LoRA with which SmolLM2 135M writes texts from notes.
 
     python base/notes_adapter.py prepare --modern MODERN... --held-out FILE
-    python base/notes_adapter.py train --minutes M      or goes on; a kill loses three minutes
+    python base/notes_adapter.py train --minutes M      or resumes; a kill loses three minutes
     python base/notes_adapter.py publish --sources modern-sources.tsv      into the package
 
-Most of what is read are notes and the text made of them, where only the text is learned; the rest
-is plain prose, so that the base continues texts as well as before.
+Most of the training data are pairs of notes and their text, of which only the text is learned; the
+rest is plain prose, so that the base continues texts as well as before.
 """
 
 import argparse
@@ -55,23 +55,23 @@ from ownwords.training.settings import (
 from ownwords.training.token_dataset import TokenDataset, build_dataset, open_dataset
 
 BASE = "smollm2-135m"
-# Blogs that drafting and scoring are judged with: the adapter has not read them.
+# Blogs that drafting and scoring are evaluated on: the adapter has not read them.
 JUDGES = frozenset({"rubenerd", "eevee", "mtlynch", "raphlinus"})
-_MOST = 500  # documents of a source, so that none is learned as the manner
+_MOST = 500  # documents of a source, so that no single style dominates
 _HELD_OUT = 25  # documents, of whole sources
-_TOKENS = "tokens"  # file: how many were learned
+_TOKENS = "tokens"  # the file with the number of learned tokens
 _CONTEXT = 512
 SETTINGS = Recipe(
-    # The weight keeps how texts begin: else every token would come to follow the start alike.
+    # Without the weight, the model would forget how texts begin: any token could follow the start.
     data=DataConfig(replay=0.3, opening_weight=20.0),
     optim=OptimConfig(kind="adamw", learning_rate=1e-3, beta2=0.99, weight_decay=0.0),
     schedule=ScheduleConfig(warmup_fraction=0.02, decay_fraction=0.8),
     train=LoopConfig(
-        steps=1_000,  # a guess, by which the rate rises; the time ends the run
+        steps=1_000,  # a guess, for the warm-up of the rate; the time ends the run
         max_steps=1_000_000,
         batch_size=32,
         sequence_length=_CONTEXT,
-        precision="autocast",  # where it is faster; else give --set train.precision=float32
+        precision="autocast",  # if it is slower, give --set train.precision=float32
         patience=0,
         evaluations=8,
     ),
@@ -80,7 +80,7 @@ SETTINGS = Recipe(
 
 
 def prepare(folder: Path, modern: Sequence[Path], held_out: Path) -> None:
-    """Encode pairs and plain texts, of training sources and of held-out ones."""
+    """Encode pairs and plain texts of training sources and of held-out ones."""
     tokenizer = Tokenizer(bundle.load(catalogue.find(BASE)).tokenizer_files)
     named = _sampled(document for path in modern for document in texts.documents(path))
     cleaned = list(texts.Cleaner().cleaned(named))
@@ -135,7 +135,7 @@ class NotesTraining:
         plain = self.dataset("held-out plain")
 
         def report(model: CausalLM) -> str:
-            # So that something is left where the machine goes before the end.
+            # So that something is left if the machine stops before the end.
             _store(self.folder / ADAPTER, lora.stored_tensors(adapter))
             return f"held-out plain texts: {self.bits(model, plain, device):.4f} bits per byte"
 
@@ -167,7 +167,7 @@ class NotesTraining:
         )
 
     def bits(self, model: CausalLM, dataset: TokenDataset, device: Device) -> float:
-        """Bits per byte of held-out texts."""
+        """Return the bits per byte of held-out texts."""
         return bits_per_byte(
             LossModule(model),
             dataset,
@@ -179,7 +179,7 @@ class NotesTraining:
         )
 
     def dataset(self, name: str) -> TokenDataset:
-        """The encoded texts of that name."""
+        """Return the encoded texts of that name."""
         (folder,) = (self.folder / name).iterdir()
         return open_dataset(folder)
 
@@ -220,7 +220,7 @@ not part of the package. These blogs were left out, so that drafting can be judg
 
 
 def _store(path: Path, matrices: Mapping[str, Tensor]) -> None:
-    """Store an adapter's matrices in int8 with a scale a row: at that size it is carried about."""
+    """Store an adapter's matrices in int8 with one scale per row, to keep the file small."""
     stored = {}
     for name, rows in matrices.items():
         scale = (rows.abs().amax(1) / 127).clamp(min=1e-8)
@@ -231,7 +231,7 @@ def _store(path: Path, matrices: Mapping[str, Tensor]) -> None:
 
 
 def _layers(path: Path) -> dict[str, dict[str, Tensor]]:
-    """The pairs of matrices of a stored adapter, by layer."""
+    """Return the pairs of matrices of a stored adapter, by layer."""
     stored = read_tensors(path)
     names = sorted({name.removesuffix(".up") for name in stored if name.endswith(".up")})
     kinds = ("down", "up")
@@ -242,7 +242,7 @@ def _layers(path: Path) -> dict[str, dict[str, Tensor]]:
 
 
 def _mean(adapters: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
-    """The best pair of the first one's rank for the mean of what all add, by SVD of the product."""
+    """Return the mean of all adapters' updates as a pair of the first one's rank, by SVD."""
     rank = len(adapters[0]["down"])
     ups, r = torch.linalg.qr(torch.cat([each["up"] for each in adapters], 1) / len(adapters))
     downs, s = torch.linalg.qr(torch.cat([each["down"] for each in adapters]).T)
@@ -254,8 +254,8 @@ def _mean(adapters: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
 def publish(folder: Path, sources: Path, beside: Sequence[Path] = ()) -> None:
     """Store the adapter in the package, and its card.
 
-    With stored adapters beside it, the mean of all, cut to the rank: trainings are wrong in
-    different ways (model soups, Wortsman et al. 2022).
+    With stored adapters `beside` it, the mean of all is stored, cut to the rank: the errors of
+    separate trainings average out (model soups, Wortsman et al. 2022).
     """
     model = bundle.load(catalogue.find(BASE)).model
     layers = _layers(folder / ADAPTER)

@@ -1,4 +1,4 @@
-"""The base's training: an endless run at a flat rate, and runs that decay the rate."""
+"""The base's training: an open-ended run at a constant rate, and runs that decay the rate."""
 
 import json
 from collections.abc import Mapping
@@ -38,8 +38,8 @@ OPTIONS: tuple[tuple[str, float, str], ...] = (
     ("expected_tokens", 200e6, "for which weight decay is set"),
 )
 _SETTINGS = "settings.json"
-_TEXTS = "mix.json"  # in the folder of a run: the keys of the texts that it began with
-_START = "start"  # the model that a run begins with, if not with random weights
+_TEXTS = "mix.json"  # in a run's folder: the keys of the texts that it began with
+_START = "start"  # the model that a run starts from, if not from random weights
 _STEPS = 1_000_000  # of the run at a flat rate: more than it will ever take
 _WARMUP = 100  # steps
 _EVALUATE = 4_000_000  # tokens between two evaluations
@@ -51,7 +51,7 @@ _SAMPLES_S = 1e9
 
 @dataclass(frozen=True)
 class BaseSettings:
-    """The settings a base's run is started with and keeps."""
+    """The settings that a base's run starts with and keeps."""
 
     parameters: float
     context: int
@@ -66,7 +66,7 @@ class BaseSettings:
 
 
 def settings(folder: Path, changed: Mapping[str, float]) -> BaseSettings:
-    """The settings of the run in a folder, or of a new one; ConfigError if they would change."""
+    """Return the settings of a folder's run, or a new one's; ConfigError if they would change."""
     path = folder / _SETTINGS
     values = {name: default for name, default, _ in OPTIONS}
     if path.exists():
@@ -86,7 +86,7 @@ def settings(folder: Path, changed: Mapping[str, float]) -> BaseSettings:
 
 
 def start_from(folder: Path, source: Path, layers: int | None = None) -> int:
-    """Store the model that a run begins with, for the tokenizer of the mix; its parameters.
+    """Store the model that a run starts from, with the mix's tokenizer; return its parameter count.
 
     With `layers` it is made deeper than `source`.
     """
@@ -112,7 +112,7 @@ def start_from(folder: Path, source: Path, layers: int | None = None) -> int:
 
 
 def translated(embedding: torch.Tensor, old: Tokenizer, new: Tokenizer) -> torch.Tensor:
-    """The embedding for another vocabulary: a new token is the mean of the old ones in it."""
+    """Return the embedding for another vocabulary: new tokens are means of the old ones in them."""
     known = {old.decode_bytes([i]): i for i in range(old.vocabulary_size)}
     names = {i: name for name, i in new.special.items()}
 
@@ -133,7 +133,7 @@ def translated(embedding: torch.Tensor, old: Tokenizer, new: Tokenizer) -> torch
 def deepened(
     state: Mapping[str, torch.Tensor], layers: int, wanted: int
 ) -> dict[str, torch.Tensor]:
-    """The weights of a deeper model that computes the same: copies add nothing before they learn.
+    """Return the weights of a deeper model that computes the same until its copies have learned.
 
     The new layers are copies of those they follow, with outputs of zero (arXiv 2401.02415).
     """
@@ -153,7 +153,7 @@ def deepened(
 
 
 class Trial(NamedTuple):
-    """What a short run came to; bits per byte of held-out texts."""
+    """The results of a short run, in bits per byte of held-out texts."""
 
     parameters: int
     seconds: float
@@ -172,7 +172,7 @@ class Pretraining:
         self._background = BackgroundWork()
 
     def close(self) -> None:
-        """Release the machine."""
+        """Release the machine's locks."""
         self._background.close()
 
     def train(self) -> None:
@@ -181,7 +181,7 @@ class Pretraining:
         train(job)
 
     def finish(self, tokens: float | None, modern_share: float | None, context: int | None) -> Path:
-        """Train from the newest checkpoint while the rate decays to 0; returns the model."""
+        """Train from the newest checkpoint while the rate decays to 0; return the model."""
         first = self.settings
         trunk = self._run("flat").checkpoints.newest(self.progress.note)
         if trunk is None or not trunk.step:
@@ -189,7 +189,7 @@ class Pretraining:
                 f"{self.folder} holds no trained weights",
                 hint="run `python base/build.py train` first",
             )
-        if trunk.step < _WARMUP:  # the rate cannot fall from where it has not yet risen to
+        if trunk.step < _WARMUP:  # the rate must have risen before it can fall
             raise WorkspaceError(
                 f"the run in {self.folder} is still in its warm-up: {trunk.step} of {_WARMUP}"
                 " steps",
@@ -236,7 +236,7 @@ class Pretraining:
         return self.folder / "model"
 
     def trial(self, tokens: float, last_share: float) -> Trial:
-        """A short run: over its second half the rate falls, at another share of modern prose."""
+        """Make a short run; its second half has a falling rate and another share of modern prose."""
         steps = max(2, round(tokens / self.settings.step_tokens))
         name = "-".join(f"{value:g}" for value in asdict(self.settings).values()).replace("+", "")
         flat = self._run(f"trial-{name}")
@@ -259,7 +259,7 @@ class Pretraining:
         decay: int,
         brief: bool = False,
     ) -> TrainJob:
-        """A run that goes on from another's checkpoint while the rate falls to 0."""
+        """Return a run that continues another's checkpoint while the rate falls to 0."""
         run = self._run(name)
         job = self._job(run, chosen, trunk.step + decay, decay, brief)
         if not run.checkpoints.steps():
@@ -269,7 +269,7 @@ class Pretraining:
         return job
 
     def _read_before(self) -> Mapping[str, float]:
-        """Of the model that the run began with: tokens, seconds, and Muon's highest rate."""
+        """Return tokens, seconds and Muon's highest rate of the model that the run started from."""
         if not self._start.exists():
             return {}
         provenance = bundle.load(self._start).provenance
@@ -282,7 +282,7 @@ class Pretraining:
         }
 
     def _run(self, name: str) -> Run:
-        """The run of that name; ConfigError if it began with other texts."""
+        """Return the run of that name. Raises ConfigError if it began with other texts."""
         run = Run.new(self.folder / "runs", name)
         path = run.folder / _TEXTS
         if path.exists() and json.loads(path.read_text(encoding="utf-8")) != self.mix.datasets:
@@ -296,7 +296,7 @@ class Pretraining:
     def _job(
         self, run: Run, chosen: BaseSettings, steps: int, decay: int, brief: bool = False
     ) -> TrainJob:
-        """A run of `steps`; a brief one is evaluated at its end only, with its last weights."""
+        """Return a run of `steps`; a brief one is evaluated only at its end, on last weights."""
         model = self._model(chosen)
         optim = optim_config(model.config.width, chosen)
         watched = {
@@ -340,7 +340,7 @@ class Pretraining:
         )
 
     def _model(self, chosen: BaseSettings) -> CausalLM:
-        """The model to train, which lets a benchmark go first before each loss."""
+        """Return the model to train, which waits for running benchmarks before each loss."""
         model = self._initial(chosen)
         loss = model.loss
 
@@ -379,7 +379,7 @@ class HeldOutReport:
         return f"held-out books: {bits:.4f} bits per byte\n{self._write(model)}"
 
     def books(self, model: CausalLM) -> float:
-        """Bits per byte of the held-out books."""
+        """Return the bits per byte of the held-out books."""
         return bits_per_byte(
             LossModule(model),
             self._books,
@@ -392,7 +392,7 @@ class HeldOutReport:
 
 
 def optim_config(width: int, chosen: BaseSettings) -> OptimConfig:
-    """Rates as the plan has them, and a weight decay for the tokens that are expected."""
+    """Return the plan's rates, and a weight decay for the expected number of tokens."""
     memory = _DECAY_MEMORY * chosen.expected_tokens / chosen.step_tokens  # steps
     return OptimConfig(
         kind="muon",
@@ -404,14 +404,14 @@ def optim_config(width: int, chosen: BaseSettings) -> OptimConfig:
 
 
 def curve_table(folder: Path) -> str:
-    """Each run's evaluations: step, tokens, bits per byte of modern prose and of books."""
+    """Return each run's evaluations: step, tokens, bits per byte of modern prose and of books."""
     lines = ["run | step | modern | books", "---|---:|---:|---:"]
     for path in sorted((folder / "runs").glob("*/metrics.jsonl")):
         books = ""
         for line in path.read_text(encoding="utf-8").splitlines():
             try:
                 event = json.loads(line)
-            except ValueError:  # a line that was being written when the power went
+            except ValueError:  # a line that was being written at a power failure
                 continue
             note = str(event.get("message", ""))
             if "held-out books: " in note:

@@ -35,9 +35,9 @@ from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.training import token_dataset
 from ownwords.view.format import number
 
-STORED_BYTES = 25_000_000  # the most that everybody who installs ownwords should have to carry
+STORED_BYTES = 25_000_000  # the most that every installation should have to download
 SAMPLES, SAMPLE_TOKENS = 6, 160
-REPLAY_TOKENS = 100_000  # of its own writing, to mix into tuning
+REPLAY_TOKENS = 100_000  # of text by the base, replayed in fine-tuning
 BATCH_SIZE = 32  # enough texts at once to keep the matrix units busy
 CURVE_ROWS = 16  # of the card
 _SAMPLES_HEADING, _TUNED_HEADING = "## What it writes", "## Tuned to an author"
@@ -50,7 +50,7 @@ def publish(
     progress: Progress,
     sources: Path | None = None,
 ) -> int:
-    """Score the model of a base's folder on texts it has never seen, store it; the bytes it takes.
+    """Score the folder's model on texts it has never seen, store it, and return its bytes.
 
     `sources` is a table of the modern texts, whose attributions the card carries.
     """
@@ -65,7 +65,7 @@ def publish(
     base.check_tokenizer(tokenizer)
     parameters = sum(parameter.numel() for parameter in base.model.parameters())
     with tempfile.TemporaryDirectory() as scratch:
-        # As it is stored, rounded, it is scored and writes.
+        # It is scored, and writes, with its weights rounded as stored.
         stored = Path(scratch) / "shipped"
         bundle.save(stored, base.model, tokenizer, generation=base.generation, int8=True)
         exact = bundle.load(stored).model.float()
@@ -129,14 +129,14 @@ def sample_texts(model: Model, tokens: int, progress: Progress) -> Iterator[str]
                         yield model.tokenizer.decode(ids.pop(handle))
                 if stage.done >= tokens:
                     break
-        # Do not wait until the last texts end: it would take as long as all the others.
+        # Do not wait for the last texts: they would take as long as all the others.
         yield from (model.tokenizer.decode(row) for row in ids.values() if row)
     finally:
         scheduler.close()
 
 
 def modern_sources(table: Path | None) -> list[dict[str, str]]:
-    """The rows of the sources that the base has read."""
+    """Return the rows of the sources that the base has read."""
     if table is None:
         return []
     with table.open(encoding="utf-8", newline="") as file:
@@ -144,22 +144,22 @@ def modern_sources(table: Path | None) -> list[dict[str, str]]:
 
 
 def attribution(source: Mapping[str, str]) -> str:
-    """What the licence of a source requires the card to say."""
+    """Return what the licence of a source requires the card to say."""
     return (
         f"{source['attribution']} (https://github.com/{source['repository']}, {source['licence']})"
     )
 
 
 def text_licenses(sources: Sequence[Mapping[str, str]]) -> list[str]:
-    """The short names of the sources' licences, each once."""
+    """Return the short names of the sources' licences, each once."""
     return sorted({name for source in sources for name in _LICENCE.findall(source["licence"])[:1]})
 
 
 def put_tuned(tuned: Path, from_nothing: Path, into: Path) -> int:
-    """Let the card show what tuning gives: the base, tuned and not. Returns the base's bytes.
+    """Add to the card the scores of the base, tuned and not; return the base's bytes.
 
-    The figures are from the scorecard.json of an `ownwords make` with this base, and of one with
-    none.
+    The figures are from the scorecard.json of an `ownwords make` with this base, and of one
+    without a base.
     """
     card, other = (
         decode(Scorecard, json.loads(path.read_bytes()), source=str(path))
@@ -183,7 +183,7 @@ def put_tuned(tuned: Path, from_nothing: Path, into: Path) -> int:
 
 
 def _with_tuned(card_text: str, words: int, bits: str) -> str:
-    """The card with what tuning gives, before what the base writes."""
+    """Return the card with the results of tuning, before the base's samples."""
     scores, _, samples = card_text.partition(_SAMPLES_HEADING)
     scores = scores.partition(_TUNED_HEADING)[0]
     return f"""{scores}{_TUNED_HEADING}
@@ -199,7 +199,7 @@ docs/performance.md in the repository of ownwords has more blogs, and what was h
 
 
 def by_document(score: Score) -> Score:
-    """The scores of a book's chapters, combined: chapters are not independent."""
+    """Return the combined scores of each book's chapters, which are not independent."""
     books: dict[str, list[DocumentScore]] = {}
     for document in score.documents:
         books.setdefault(document.name.rpartition("#")[0] or document.name, []).append(document)
@@ -219,7 +219,7 @@ def by_document(score: Score) -> Score:
 def figures(
     model: CausalLM, tokenizer: Tokenizer, held_out: Sequence[TrainingText]
 ) -> dict[str, object]:
-    """The figures of a held-out part for ownwords.json."""
+    """Return the figures of a held-out part for ownwords.json."""
     contents = [text.text for text in held_out]
     names = [text.id for text in held_out]
     score = by_document(bits_per_byte.score(model, tokenizer, contents, names=names))
@@ -254,11 +254,11 @@ def put(stored: Path, into: Path) -> int:
 
 
 def curve(runs: Path, provenance: Mapping[str, Any]) -> list[tuple[int, float]]:
-    """Tokens read and bits per byte of modern prose at each evaluation that led to the model."""
+    """Return tokens and bits per byte of modern prose at each evaluation that led to the model."""
     last = provenance["run"]
     first = int(last.split("-")[1]) if "-" in last else 0
     tokens = provenance["outcome"]["tokens"] / max(1, provenance["outcome"]["steps"])
-    marks: dict[int, float] = {}  # of a step that was gone back to, the later one
+    marks: dict[int, float] = {}  # of a repeated step, the later one
     for name, begins, ends in (("flat", 0, first), (last, first, math.inf)):
         for step, bits in evaluations(runs / name / "metrics.jsonl"):
             if begins < step <= ends:
@@ -267,9 +267,9 @@ def curve(runs: Path, provenance: Mapping[str, Any]) -> list[tuple[int, float]]:
 
 
 def evaluations(metrics: Path) -> Iterator[tuple[int, float]]:
-    """Steps and bits per byte of a run's evaluations."""
+    """Yield steps and bits per byte of a run's evaluations."""
     for line in metrics.read_text(encoding="utf-8").splitlines() if metrics.exists() else ():
-        with suppress(ValueError):  # of a line that was being written when the power went
+        with suppress(ValueError):  # a line that was being written at a power failure
             event = json.loads(line)
             values = event.get("values", {}) if event["kind"] == "metric" else {}
             bits = values.get("validation_bits_per_byte")
@@ -285,7 +285,7 @@ def card(
     samples: Sequence[str],
     credits: Sequence[str],
 ) -> str:
-    """The model's README.md: what it is and is not, what it was made from, how good it is."""
+    """Return the model's README.md: what it is and is not, what it was made from, its scores."""
     config, outcome = model.config, provenance["outcome"]
     counts = provenance["texts"]
     summary = (
@@ -374,7 +374,7 @@ in 8 bits, read in windows of {config.context:,} tokens. The interval is by whol
 
 
 def score_row(name: str, scores: Mapping[str, Any]) -> str:
-    """A held-out part as a row of the card."""
+    """Return a held-out part as a row of the card."""
     sure = "" if scores["low"] is None else f"{scores['low']:.3f} to {scores['high']:.3f}"
     size = f"{scores['texts']:,} texts, {scores['bytes'] / 1e6:.1f} MB"
     return (
@@ -384,7 +384,7 @@ def score_row(name: str, scores: Mapping[str, Any]) -> str:
 
 
 def curve_section(marks: Sequence[tuple[int, float]]) -> str:
-    """The training curve, where it is known."""
+    """Return the section with the training curve, if it is known."""
     if not marks:
         return ""
     table = "".join(f"| {tokens:,} | {value:.3f} |\n" for tokens, value in thin_out(marks))
@@ -393,12 +393,12 @@ def curve_section(marks: Sequence[tuple[int, float]]) -> str:
 
 
 def fill_lines(paragraph: str) -> str:
-    """A paragraph in lines of even length."""
+    """Return a paragraph in lines of even length."""
     return textwrap.fill(paragraph, 98, break_long_words=False, break_on_hyphens=False)
 
 
 def thin_out(marks: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
-    """At most CURVE_ROWS of them, including the first and the last."""
+    """Return at most CURVE_ROWS of the marks, including the first and the last."""
     if len(marks) <= CURVE_ROWS:
         return list(marks)
     last = len(marks) - 1

@@ -5,8 +5,8 @@
     python base/reader.py publish --folder FOLDER                  into the package
 
 The questions are in `questions/`. `prepare` cuts, indexes and searches the documents of each source
-as an archive is. Of the windows that a question finds, each pass shows the one that has its
-passage, sometimes the same without the sentences that answer, and one of the others.
+like an archive. From the windows that a question finds, each pass shows the one with its passage,
+sometimes also that window without the answering sentences, and one of the others.
 """
 
 import argparse
@@ -45,7 +45,7 @@ from ownwords.models.safetensors_header import write_file
 QUESTIONS = Path(__file__).with_name("questions")
 RANK, ALPHA, RATE = 32, 64.0, 1e-3
 SIZE = 10  # questions of a step, in each process
-JOINED = 2  # layers that read question and passage together; those below read each alone
+JOINED = 2  # upper layers read question and passage together; those below read each alone
 MOST_CHARACTERS = 45_000  # of a source's archive
 _ENDS = re.compile(r"[.!?:;,][\"”)]*$")
 HELD_OUT = frozenset(
@@ -89,9 +89,9 @@ class Reader(nn.Module):
                 self.lora[f"{name}_b"] = nn.Parameter(torch.zeros(outputs, RANK))
         self.answer = nn.Linear(width, 1)
         self.sentence = nn.Linear(width, 1)
-        # In the answer's logit: the sentences, the cosine of the encoder's vectors, that of means.
+        # Weights in the answer's logit: sentences, cosine of encoder vectors, cosine of means.
         self.shares = nn.Parameter(torch.tensor([0.5, 4.0, 0.5]))
-        self.closeness = nn.Parameter(torch.tensor(11.0))  # of a sentence, in its logit
+        self.closeness = nn.Parameter(torch.tensor(11.0))  # weight of closeness in a sentence logit
         nn.init.zeros_(self.answer.weight)
         nn.init.zeros_(self.sentence.weight)
         nn.init.constant_(self.answer.bias, -1.8)
@@ -198,7 +198,7 @@ class Pair:
 
 
 class States:
-    """Texts as the lower layers leave them, each computed once."""
+    """The lower layers' outputs for texts, each computed once."""
 
     def __init__(self, folder: Path, model: Reader) -> None:
         self._model, self._states = model, dict[tuple[str, int], tuple[Tensor, list[Any]]]()
@@ -238,13 +238,13 @@ class States:
 
 
 def text_of(candidate: dict[str, Any]) -> str:
-    """Return what is read of a candidate."""
+    """Return the text of a candidate that the model reads."""
     head = candidate["head"]
     return f"{head}\n{candidate['text']}" if head else str(candidate["text"])
 
 
 def loss_of(logits: Tensor, sentences: list[Tensor], groups: list[list[Pair]]) -> Tensor:
-    """Each pair alone, the candidates of a question against each other, the sentences."""
+    """Return the loss of each pair, of a question's candidates against each other, of sentences."""
     pairs = [pair for group in groups for pair in group]
     right = torch.tensor([float(bool(pair.answers)) for pair in pairs])
     loss = functional.binary_cross_entropy_with_logits(logits, right)
@@ -270,7 +270,7 @@ def loss_of(logits: Tensor, sentences: list[Tensor], groups: list[list[Pair]]) -
 def candidates(group: dict[str, Any], rng: random.Random) -> list[dict[str, Any]]:
     """Draw the candidates of a question for one pass."""
     own = group["c"][0]
-    if not own["y"] and rng.random() < 0.8:  # or the manner of asking would tell
+    if not own["y"] and rng.random() < 0.8:  # or a question's style would reveal the answer
         return [own]
     chosen = [own]
     if group.get("cut") and rng.random() < 0.5:
@@ -341,7 +341,7 @@ def _archive(
 ) -> SearchIndex:
     """Index the documents of the passages, and others up to a size."""
     chosen: dict[str, str] = {}
-    for passage in passages:  # of long documents, what is around the passages
+    for passage in passages:  # of long documents, the text around the passages
         text, at = documents[passage["document"]], passage["offset"]
         begin = text.rfind("\n\n", 0, max(0, at - 3000)) + 1
         around = text[begin : text.find("\n\n", at + passage["length"] + 3000)]
@@ -376,7 +376,7 @@ def _group(
     question: dict[str, Any], document: str, said: list[str], index: SearchIndex,
     encoder: SentenceModel,
 ) -> dict[str, Any] | None:  # fmt: skip
-    """Return the windows of a question: its passage's, that without the answer, the others."""
+    """Return a question's windows: its passage's, the same without the answer, the others."""
     searcher = ArchiveSearcher(index, encoder)
     found = searcher.find(question["question"], 12).passages
     own_ids = index.chunks(document)

@@ -1,11 +1,11 @@
-"""What texts are compared with, as figures and never as text: words, and how others write.
+"""Count the reference that texts are compared with: words, and how others write.
 
     python base/reference.py books-1.txt.xz books-2.txt.xz --modern modern-1.txt.xz
 
 Each file holds documents that begin with the character U+001C and, on a line, their name:
-"Author/Title.md" or "source/number"; "peps/...rst" are the proposals of the Python community. Two
-files are written: `en_words.txt.xz` in src/ownwords/language, the words there are in the books, and
-`voices.npz.xz` in src/ownwords/evaluation/reference, how people write today.
+"Author/Title.md" or "source/number"; "peps/...rst" are Python Enhancement Proposals. Writes two
+files of figures, without any text: `en_words.txt.xz` in src/ownwords/language has the words in the
+books, and `voices.npz.xz` in src/ownwords/evaluation/reference has how people write today.
 """
 
 import argparse
@@ -35,13 +35,13 @@ from ownwords.language.words import FOLDER, WORDS_FILE, Lexicon, folded, words_i
 OUT = Path(__file__).resolve().parents[1] / "src" / "ownwords" / "evaluation" / "reference"
 DIVIDER = "\x1c"
 
-# A word is one if several people have written it: no slip of the pen, no one author's dialect. Few
-# letters need more of them, for two or three stand for anything. Of proposals several are by one
-# author, and they name things that are no words.
+# A word counts if several people have written it, so it is no typing error or one author's dialect.
+# Short words need more authors, because two or three letters can abbreviate anything. Proposals
+# need more, too: one author writes several, and they name things that are no words.
 MIN_AUTHORS, MIN_OF_FOUR_LETTERS, MIN_OF_FEWER, MIN_PROPOSALS = 3, 6, 12, 4
 
-VOCABULARY = 2000  # words, those in the most sources: with more, the topic would count
-FREQUENT = 400  # of them tell the language of a text
+VOCABULARY = 2000  # words, those in the most sources; with more, topics would matter
+FREQUENT = 400  # of them are used to detect the language of a text
 PASSAGES, MIN_PASSAGES = 20, 3  # of a source
 
 _PARTED = re.compile(r"\w+-\s+\w+|-\w+")
@@ -79,7 +79,7 @@ def main() -> int:
 
 
 def documents(path: Path) -> Iterator[tuple[str, str]]:
-    """The name and the text of each document in a file, one in memory at a time."""
+    """Yield the name and the text of each document in a file, one in memory at a time."""
     name, lines = "", list[str]()
     with lzma.open(path, "rt", encoding="utf-8", newline="\n") as file:
         for line in file:
@@ -95,7 +95,7 @@ def documents(path: Path) -> Iterator[tuple[str, str]]:
 
 @dataclass
 class ReadCounts:
-    """Counts that are collected while the documents are read."""
+    """Counts that are collected while documents are read."""
 
     documents: int = 0
     _authors: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -109,13 +109,13 @@ class ReadCounts:
             prose = proposal_prose(text)
             self._proposals.update({folded(word[0]) for word in words_in(prose)})
             return
-        # Half of a word that was parted at the end of a line is none.
+        # Half of a word that was hyphenated at the end of a line is no word.
         cleaned = _PARTED.sub(" ", text)
         for word in {folded(word[0]) for word in words_in(cleaned)}:
             self._authors[word].add(author)
 
     def common(self) -> frozenset[str]:
-        """The words of the lexicon."""
+        """Return the words of the lexicon."""
         thresholds = {
             1: MIN_OF_FEWER,
             2: MIN_OF_FEWER,
@@ -132,7 +132,7 @@ class ReadCounts:
 
 
 def proposal_prose(text: str) -> str:
-    """The prose of a proposal, without its header, code, tables, references and copyright."""
+    """Return the prose of a proposal, without header, code, tables, references and copyright."""
     paragraphs = []
     for block in re.split(r"\n\s*\n", text)[1:]:
         lines = block.strip("\n").split("\n")
@@ -171,7 +171,7 @@ def modern_authors(texts: Mapping[str, Sequence[str]], words: int) -> ReferenceA
 
 
 def cut(text: str, vocabulary: StyleVocabulary) -> list[Pairs]:
-    """The passages of a document, each of sorted units: the order of its words is not kept."""
+    """Return a document's passages, each as sorted units: the order of its words is not kept."""
     length = LENGTHS[0]
     pairs = vocabulary.pairs(text)
     rows = pairs[: len(pairs) // length * length].reshape(-1, length // UNIT, UNIT)
@@ -179,24 +179,24 @@ def cut(text: str, vocabulary: StyleVocabulary) -> list[Pairs]:
 
 
 def evenly(texts: Sequence[str], limit: int) -> list[str]:
-    """At most `limit` texts, evenly spaced."""
+    """Return at most `limit` texts, evenly spaced."""
     chosen = sorted({i * len(texts) // limit for i in range(limit)})
     return [texts[i] for i in chosen]
 
 
 def in_turn(documents_of: Sequence[Sequence[Pairs]]) -> list[Pairs]:
-    """The first passage of each document, the second of each, and so on."""
+    """Return the first passage of each document, then the second of each, and so on."""
     longest = max(map(len, documents_of), default=0)
     return [cut_[i] for i in range(longest) for cut_ in documents_of if i < len(cut_)]
 
 
 def save_authors(authors: ReferenceAuthors, folder: Path) -> Path:
-    """Write the authors into a folder; returns the path of the file."""
+    """Write the authors into a folder; return the path of the file."""
     pairs = np.concatenate(authors.passages).reshape(-1, UNIT)
     file = io.BytesIO()
     np.savez(
         file,
-        # The steps from pair to pair compress better than the pairs.
+        # The differences between pairs compress better than the pairs.
         steps=np.diff(pairs, axis=1, prepend=np.uint32(0)),
         source_of=np.array(authors.source_of, np.uint16),
         sources=np.frombuffer("\n".join(authors.sources).encode(), np.uint8),

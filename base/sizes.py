@@ -1,12 +1,12 @@
-"""Short runs of several sizes, shares and row lengths: the curve that the base is chosen from.
+"""Short runs of several sizes, shares and row lengths, to choose the base from.
 
     python base/sizes.py --folder base.ownwords --sizes 3e6 6e6 10e6 --computing 5e13
     python base/sizes.py --folder base.ownwords --sizes 3e6 --shares .25 .5 .75 --tokens 2e6
     python base/sizes.py --folder base.ownwords --shares .25 --last-shares .75    modern prose last
 
-Each reads the texts that `build.py prepare` encoded, its rate falling to nothing over the second
-half, and is asked about the held-out texts at its end. For another vocabulary, copy `texts` to
-another folder and run `prepare --vocabulary` there: the texts are not cleaned again.
+Each reads the texts that `build.py prepare` encoded, decays its rate to 0 over the second half, and
+is measured on the held-out texts at its end. For another vocabulary, copy `texts` to another folder
+and run `prepare --vocabulary` there: the texts are not cleaned again.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from ownwords.core.progress import Progress
 
 
 def main() -> int:
-    """Train each in turn; a line of figures for each."""
+    """Train each in turn, and print a line of figures for it."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--folder", type=Path, default=Path("base.ownwords"))
     parser.add_argument("--sizes", type=float, nargs="+", default=[3e6])

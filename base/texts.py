@@ -25,7 +25,7 @@ DIVIDER = "\x1c"
 SHORTEST = 1200  # characters of a chapter; shorter ones are read with what follows
 # Letters: about 13 words, as in the GPT-3 paper's check for contamination (arXiv 2005.14165, C).
 SHINGLE = 64
-# Books of these authors are what tuning is tested on.
+# Tuning is tested on books by these authors.
 HELD_OUT_AUTHORS = (
     "Chesterton",
     "Thoreau",
@@ -35,7 +35,7 @@ HELD_OUT_AUTHORS = (
     "Charles Lamb",
     "Hazlitt",
 )
-_SHARED = 3  # so many shingles in common with held-out texts, some 90 letters, and it is not read
+_SHARED = 3  # shingles in common with held-out texts, about 90 letters: such a text is not read
 _REPEATS = 4  # documents with the same paragraph: boilerplate
 _PROSE_SHARE = 0.5  # of a document's characters, at least
 _WORDS = 60  # of a document, at least
@@ -59,7 +59,7 @@ _INVERSE = np.uint64(pow(int(_BASE), -1, 1 << 64))
 
 
 def documents(path: Path) -> Iterator[tuple[str, str]]:
-    """Names and texts of the documents of a file, xz-packed or not, without held-out authors."""
+    """Yield names and texts of a file's documents, xz-packed or not, without held-out authors."""
     with lzma.open(path) if path.suffix == ".xz" else path.open("rb") as file:
         joined = file.read().decode("utf-8")
     for document in filter(str.strip, joined.split(DIVIDER)):
@@ -69,20 +69,20 @@ def documents(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def write(path: Path, texts: Iterable[TrainingText]) -> None:
-    """Write texts in that form."""
+    """Write texts as documents that begin with U+001C and a name."""
     with writing_atomically(path) as file:
         for text in texts:
             file.write(f"{DIVIDER}{text.id}\n{text.text}".encode())
 
 
 def read(path: Path) -> Iterator[TrainingText]:
-    """The texts that `write` wrote."""
+    """Yield the texts that `write` wrote."""
     for name, text in documents(path):
         yield TrainingText(name, text)
 
 
 def split_into_files(path: Path, folder_beside: Path) -> Path:
-    """The folder of a file's documents, one text file each."""
+    """Return the folder of a file's documents, with a text file for each."""
     if path.is_dir():
         return path
     folder = folder_beside / path.name.partition(".")[0]
@@ -111,7 +111,7 @@ class Chapters:
 
 
 def chapters(document: Document) -> Iterable[str]:
-    """A document's own words, split at headings that are far enough apart."""
+    """Return a document's own words, split at headings that are far enough apart."""
     title, paragraphs, size = document.title, [], 0
     for segment in document.segments:
         if segment.kind not in OWN_KINDS:
@@ -132,13 +132,13 @@ def chapters(document: Document) -> Iterable[str]:
 class Cleaner:
     """Removes boilerplate from modern texts that are already plain.
 
-    `counts` says how many characters went for which reason.
+    `counts` has the number of characters removed for each reason.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
 
     def cleaned(self, texts: Iterable[tuple[str, str]]) -> Iterator[TrainingText]:
-        """Titles and paragraphs of each document, joined as `ownwords make` joins a post's."""
+        """Yield each document's title and paragraphs, joined as `ownwords make` joins a post's."""
         split = [(name, _paragraphs(text)) for name, text in texts]
         often = Counter(line for _, parts in split for line in set(parts[1:]) if len(line) > 20)
         boilerplate = {line for line, count in often.items() if count >= _REPEATS}
@@ -163,7 +163,7 @@ class Cleaner:
                 self.counts["boilerplate"] += len(paragraph)
                 continue
             is_last = not following
-            # Before a list the colon has what it announces; before prose the code is missing.
+            # Before a list, what the colon announces is there; before prose, the code is missing.
             if paragraph.endswith(":") and (
                 is_last or (_DANGLING.search(paragraph) and _is_prose(following))
             ):
@@ -186,8 +186,8 @@ def _is_prose(paragraph: str) -> bool:
 class HeldOutCheck:
     """Finds texts that share passages with texts that are held out.
 
-    Passages are runs of SHINGLE letters, whatever their case, spaces and punctuation; of these an
-    eighth is looked at, chosen by their hashes, so that the same ones are in every text.
+    Passages are runs of SHINGLE letters, whatever their case, spaces and punctuation. An eighth of
+    them is checked, chosen by their hashes, so that the same ones are checked in every text.
     """
 
     def __init__(self, held_out: Iterable[str]) -> None:
@@ -195,7 +195,7 @@ class HeldOutCheck:
         self._held_out = np.unique(np.concatenate([*shingles, np.zeros(1, np.uint64)]))
 
     def shared(self, text: str) -> int:
-        """The number of the text's shingles that occur in a held-out text."""
+        """Return how many of the text's shingles occur in a held-out text."""
         here = np.unique(self._shingles(text))
         places = np.searchsorted(self._held_out, here)
         nearest = self._held_out[np.minimum(places, len(self._held_out) - 1)]
@@ -209,13 +209,13 @@ class HeldOutCheck:
         codes = np.frombuffer(letters, np.uint8).astype(np.uint64)
         if len(codes) < SHINGLE:
             return np.empty(0, np.uint64)
-        # Modulo 2^64: the sum of code * base^i, over a window, times base^-(its start).
+        # Modulo 2^64: the sum of code * base^i over a window, times base^-(its start).
         sums = np.concatenate(
             [np.zeros(1, np.uint64), np.cumsum(codes * _powers(_BASE, len(codes)))]
         )
         windows = sums[SHINGLE:] - sums[:-SHINGLE]
         windows *= _powers(_INVERSE, len(windows))
-        windows ^= windows >> np.uint64(32)  # the low bits of a sum of odd multiples are poor
+        windows ^= windows >> np.uint64(32)  # the low bits of a sum of odd multiples are not random
         windows *= _BASE
         return windows[windows >> np.uint64(61) == 0]
 
@@ -228,5 +228,5 @@ def _all_powers(base: int, count: int) -> npt.NDArray[np.uint64]:
 
 
 def _powers(base: np.uint64, count: int) -> npt.NDArray[np.uint64]:
-    """1, base, base^2 ... modulo 2^64."""
+    """Return 1, base, base^2 ... modulo 2^64."""
     return _all_powers(int(base), 1 << max(16, (count - 1).bit_length()))[:count]

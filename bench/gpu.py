@@ -72,7 +72,7 @@ def known(name: str) -> ModelConfig:
 
 
 class Machine:
-    """The device, and how much of each row's work it does."""
+    """The device, and its limits; a dry run does less work."""
 
     def __init__(self, *, dry_run: bool) -> None:
         self.dry_run = dry_run
@@ -216,7 +216,7 @@ def speed_row(training: Training, machine: Machine) -> Figures:
 
 
 def busy(profiled: profile, step_seconds: float) -> Figures:
-    """Return the share of time that the GPU waits, in the last half of the steps, and launches."""
+    """Return the GPU's share of waiting and launches per step, over the last half of the steps."""
     events = profiled.events() or []  # type: ignore[no-untyped-call]
     on_card = sorted(
         (each.time_range.start, each.time_range.end)

@@ -49,7 +49,7 @@ STREAM_STEPS = 32
 ROUNDS, SECONDS = 3, 2.0
 FIRST_WORDS = 5
 BEGINNING = "the trouble"
-WRITERS = ("5m", "30m")  # these get a tokenizer of the same size, too
+WRITERS = ("5m", "30m")  # their tokenizers are like those of models trained here
 
 
 @dataclass(frozen=True)

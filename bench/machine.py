@@ -30,7 +30,7 @@ else:
 
 
 def lock_files(folder: Path | None = None) -> tuple[Path, Path]:
-    """Return the locks: benchmarks hold `turn` (shared), running background work `busy` (shared)."""
+    """Return the locks: benchmarks hold `turn`, running background work `busy` (both shared)."""
     user = os.getuid() if hasattr(os, "getuid") else 0
     directory = folder or Path(tempfile.gettempdir())
     return directory / f"ownwords-{user}-turn.lock", directory / f"ownwords-{user}-busy.lock"

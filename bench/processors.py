@@ -1,20 +1,21 @@
-"""The goals on this processor: training, beside other programs, writing, reading a blog, vectors.
+"""Speeds on this CPU: training, training beside other programs, writing, reading a blog, vectors.
 
     python bench/processors.py                             all groups at the level in use
-    python bench/processors.py --isa avx2,avx512           at these, which must have been compiled
+    python bench/processors.py --isa avx2,avx512           at these levels, which must be compiled
     python bench/processors.py --groups training,vectors   some of the groups
     python bench/processors.py --only gemma                rows whose name has this in it
-    python bench/processors.py --against DIR               each row beside that of the checkout DIR
-    python bench/processors.py --profile --only gpt        where the time of a training step goes
+    python bench/processors.py --against DIR               each row also with the checkout in DIR
+    python bench/processors.py --profile --only gpt        where a training step spends its time
 
-Prints Markdown. Each row is a fresh process, with --against one of each checkout; they take turns,
-round by round. The best of each turn's repeats counts, as a busy neighbour only ever adds to it;
-beside other programs it is the mean over a turn, and of the turns the median. A * marks the fastest
-of the precisions that the plan may choose for a shape.
+Prints Markdown. Each row is a fresh process, with --against one per checkout; they take turns, one
+per round. The best of each turn's repeats counts, because other processes can only slow it down.
+Beside other programs, it is the mean over a turn, and the median over the turns. A * marks the
+fastest of the precisions that the plan may choose for a shape.
 
-Limits: for training and for prompts what the library's own products of floats reach in registers,
-on all threads; for writing the memory, which each token reads once (bench/bandwidth.cpp).
-Arithmetic of training: training/step_time.py. A LoRA has rank 16 on all seven matrices.
+Limits: for training and prompts, the FLOP/s that the library's own float products reach in
+registers on all threads; for writing, memory bandwidth, because each token reads all weights once
+(bench/bandwidth.cpp). FLOPs of training: training/step_time.py. A LoRA has rank 16 on all seven
+matrices.
 """
 
 import argparse
@@ -95,14 +96,14 @@ class Work:
     name: str
     kind: str
     subject: str  # a shape's name, or the files that it works on
-    variant: str = ""  # the precision of training, the type of weights
+    variant: str = ""  # the precision of training or the type of weights
     streams: int = 1
     cores: int = 0  # at most; 0: all
 
 
 @dataclass(frozen=True)
 class Turn:
-    """What a process measured in one turn: how much a second, and its peak memory until then."""
+    """What a process measured in one turn: the amount per second, and its peak memory so far."""
 
     best: float
     mean: float
@@ -111,7 +112,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Cell:
-    """A speed, its share of the limit or of the speed alone, and memory, as a table shows them."""
+    """A table's cell: a speed, its share of the limit or of the speed alone, and memory."""
 
     speed: float
     share: float
@@ -120,7 +121,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Worker:
-    """A process at some work: its first reply, what the work costs, and how to ask for a turn."""
+    """A process that does some work: the costs that it replied first, and how to ask for a turn."""
 
     costs: dict[str, Any]
     ask: Callable[[float], Turn]
@@ -132,7 +133,7 @@ class Prepared:
 
     repeat: Callable[[int], object]
     amount: int
-    costs: Mapping[str, float]  # what one of them takes: "flops" or "bytes"
+    costs: Mapping[str, float]  # per unit of the amount: "flops" or "bytes"
 
 
 @measuring()
@@ -244,7 +245,7 @@ class Table:
         return str(folder)
 
     def _ask_precisions(self, work: Work) -> list[str]:
-        """All that the plans of the checkouts may choose, the likeliest first."""
+        """Return all precisions that the plans of the checkouts may choose, the likeliest first."""
         asked = replace(work, kind="precisions")
         found: dict[str, None] = {}
         for checkout in self.checkouts:
@@ -253,7 +254,7 @@ class Table:
         return list(found)
 
     def _in_turns(self, work: Work) -> list[Cell]:
-        """The best of each checkout."""
+        """Return the best turn of each checkout."""
         with contextlib.ExitStack() as stack:
             workers = [stack.enter_context(self._worker(work, each)) for each in self.checkouts]
             turns = self._take_turns(workers)
@@ -262,7 +263,7 @@ class Table:
         return [Cell(speed, speed / limit if limit else 0.0, mb) for speed, mb in best]
 
     def _mixes(self) -> None:
-        """A small model beside one or two programs of three kinds, drawn by a fixed seed."""
+        """Measure a small model beside one or two programs of three kinds, with a fixed seed."""
         draw = random.Random(1)
         mixes: dict[str, Sequence[str]] = {"alone": ()}
         for number in range(1, MIXES + 1):
@@ -275,7 +276,7 @@ class Table:
         self._beside(replace(work, variant=self._ask_precisions(work)[0]), mixes)
 
     def _beside(self, work: Work, conditions: "Mapping[str, Sequence[str]]" = NEIGHBOURS) -> None:
-        """Print the row of each condition, its share that of the speed alone."""
+        """Print the row of each condition, with its share of the speed alone."""
         alone: list[float] = []
         for condition, programs in conditions.items():
             name = f"{work.name}, {condition}"
@@ -303,7 +304,7 @@ class Table:
         return turns
 
     def _limit(self, costs: Mapping[str, float]) -> float:
-        """How often a second this machine can do what costs so much."""
+        """Return how many units of these costs this machine can do per second."""
         if "bytes" in costs:
             return 1e9 * bandwidth(int(costs["bytes"])) / costs["bytes"]
         floats = max(rate for name, rate in self.rates.items() if name != "int16")
@@ -321,7 +322,7 @@ class Table:
 
     @contextlib.contextmanager
     def _worker(self, work: Work, checkout: Path) -> "Iterator[Worker]":
-        """A process of that checkout's Python."""
+        """Yield a process of that checkout's Python."""
         command = [str(checkout / ".venv" / "bin" / "python"), "-P", __file__]
         environment = os.environ | ({"OWNWORDS_ISA": self.isa} if self.isa else {})
         with subprocess.Popen(
@@ -353,7 +354,7 @@ class Table:
 
 
 _READY = "print(flush=True)\n"
-# A killed benchmark closes the pipe; what went on spinning would slow whatever is measured next.
+# A killed benchmark closes the pipe; a program that kept running would slow the next measurement.
 _ENDS_WITH_US = """\
 import os, sys, threading
 threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
@@ -362,7 +363,7 @@ threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).st
 
 @contextlib.contextmanager
 def _neighbour(program: str) -> Iterator[None]:
-    """Another program that runs meanwhile."""
+    """Run another program within the block."""
     spinning = os.environ | {"OMP_WAIT_POLICY": "active"}
     command = [sys.executable, "-c", _ENDS_WITH_US + program.replace("while", _READY + "while")]
     with subprocess.Popen(
@@ -380,15 +381,15 @@ def _neighbour(program: str) -> Iterator[None]:
 
 
 def _answer(work: Work) -> int:
-    """Print what the work costs, then for each line of stdin, some seconds, how fast it goes."""
-    if work.cores:  # before anything counts them
+    """Print the work's costs, then its speed for each line of stdin, a number of seconds."""
+    if work.cores:  # before anything counts the cores
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: work.cores])
     if work.kind in ("rates", "precisions"):
         print(json.dumps(_rates() if work.kind == "rates" else _precisions(work)))
         return 0
     prepare = {"training": _train, "reading": _read, "writing": _write, "look": _look}
     prepared = prepare.get(work.kind, _embed)(work)
-    prepared.repeat(0)  # finds memory, chooses kernels
+    prepared.repeat(0)  # warm-up: allocates memory, chooses kernels
     print(json.dumps(prepared.costs), flush=True)
     number = 1
     for line in sys.stdin:
@@ -442,7 +443,7 @@ def _precisions(work: Work) -> dict[str, list[str]]:
 
 
 def _train(work: Work) -> Prepared:
-    """Whole steps on random ids, as `training/loop.py` makes them."""
+    """Prepare whole training steps on random ids, as in `training/loop.py`."""
     import torch
 
     from ownwords.models import fused, lora
@@ -454,7 +455,7 @@ def _train(work: Work) -> Prepared:
     shape, device = SHAPES[work.subject], choose("cpu")
     config = shape.config
     masters = work.variant == "bf16"
-    # As `recipes.plan_finetuning` keeps a base that is stored in bfloat16.
+    # As `recipes.plan_finetuning` does for a base that is stored in bfloat16.
     keeps_bf16 = getattr(fused, "keeps_bf16", lambda _: work.variant == "autocast")
     keeps = shape.rank and keeps_bf16(torch.empty(0, dtype=torch.bfloat16))
     model = build(config, dtype=torch.bfloat16 if keeps else torch.float32)
@@ -482,7 +483,7 @@ def _train(work: Work) -> Prepared:
         loss.item()
 
     costs = {}
-    with contextlib.suppress(ImportError):  # an earlier checkout, whose costs nobody asks for
+    with contextlib.suppress(ImportError):  # an earlier checkout, whose costs are not used
         from ownwords.training.step_time import flops_per_token
 
         costs["flops"] = flops_per_token(config, shape.context, shape.rank)
@@ -525,7 +526,7 @@ def _runner(work: Work) -> Any:  # noqa: ANN401
 
 
 def _parameters(folder: Path) -> dict[str, float]:
-    """How many are multiplied by: those of the blocks, and with the head."""
+    """Count the weights that are multiplied: those of the blocks, and with the head."""
     from bench.random_models import DIRECTORY
 
     from ownwords.models import directory

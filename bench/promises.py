@@ -1,11 +1,11 @@
-"""How true the time is that the page promises while it makes a model.
+"""How accurate the remaining time is that the page shows while it makes a model.
 
     python bench/promises.py                      four runs of the sample blog, two beside others
     python bench/promises.py --runs 20 --minutes 3
 
 Each run is a job of the page, `ownwords make`, whose state file is read. Prints how long each
-took, the largest error of the time left from a third of it on, as a share of what was left, all
-below ten seconds being one, and how often the time left rose.
+took, the largest error of the remaining time after the first third, as a share of what remained
+(of ten seconds if less remained), and how often the remaining time rose.
 """
 
 import argparse
@@ -31,8 +31,8 @@ from ownwords.core.progress import STATE_VARIABLE
 
 SAMPLE = ROOT / "examples" / "blog"
 MIXES = ((), (BUSY,), (), (SPINNING,))
-GOAL = 0.25  # of what is left; a plan that takes much longer than was told may say so once
-LEAST_S = 10.0  # of what is left: below, the page says "a few seconds"
+GOAL = 0.25  # share of the remaining time; a run much longer than announced may correct itself once
+LEAST_S = 10.0  # of the remaining time: below, the page says "a few seconds"
 
 
 @measuring()
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def make(blog: Path, minutes: float, folder: Path) -> tuple[float, list[tuple[float, float]]]:
-    """Make a model; its seconds, and at which second how many were said to be left."""
+    """Make a model; return its seconds, and the remaining seconds shown at each second."""
     state = folder / "state.json"
     command = [sys.executable, "-P", "-m", "ownwords", "make", str(blog), "--yes", "--quiet"]
     command += ["--minutes", str(minutes), "--workspace", str(folder / "made.ownwords")]
@@ -81,7 +81,7 @@ def make(blog: Path, minutes: float, folder: Path) -> tuple[float, list[tuple[fl
 
 
 def largest_error(told: list[tuple[float, float]], took: float) -> float:
-    """The largest error of the time left, as a share of it, from a third of the run on."""
+    """Return the largest relative error of the remaining time after a third of the run."""
     late = [(at, left) for at, left in told if at >= took / 3]
     pairs = ((max(left, LEAST_S), max(took - at, LEAST_S)) for at, left in late)
     return max(abs(said - true) / true for said, true in pairs)

@@ -1,14 +1,14 @@
 """What quantisation costs: bits/byte on held-out text, beside llama.cpp on the same text.
 
-    python bench/quality.py MODEL                  the columnist's posts that no model was shown
-    python bench/quality.py MODEL --text FILE      another text, its documents divided by U+001C
-    python bench/quality.py MODEL --limit 20000    about so many bytes of it
+    python bench/quality.py MODEL                  the columnist's posts that no model has read
+    python bench/quality.py MODEL --text FILE      another text, its documents separated by U+001C
+    python bench/quality.py MODEL --limit 20000    about 20,000 bytes of it
 
-MODEL is a model directory; nothing is trained. Each document is read on its own, in windows of the
-model's context that overlap by half, its end included, by every engine the same ids in the same
+MODEL is a model directory; nothing is trained. Each document is read on its own, its end included,
+in windows of the model's context that overlap by half. Every engine reads the same ids in the same
 windows; "torch f32" is computed by other code, evaluation/bits_per_byte.py. llama.cpp's Q8_0 and
-Q4_0 are made by llama.cpp; "Q4_0 throughout" is our export, which keeps embedding and head so too.
-"lost" is how much more than the float32 of the same engine.
+Q4_0 are made by llama.cpp; "Q4_0 throughout" is our export, in which embedding and head are Q4_0,
+too. "lost" is the increase over float32 in the same engine.
 """
 
 import argparse
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 OURS = ("f32", "bf16", "int8", "int4")
 THEIRS = {"f32": "F32", "bf16": "BF16", "q8_0": "Q8_0", "q4_0": "Q4_0", "all": "Q4_0 throughout"}
 SEPARATOR = "\x1c"
-PIECE = 128  # ids read at a time: their scores are in memory together
+PIECE = 128  # ids read at a time, whose logits are in memory together
 THREADS = 2
 
-# Reads a piece of a window, a new one if the second is true: scores of what follows each id.
+# Reads a piece of a window, a new window if the second is true; returns the logits after each id.
 Reader = Callable[[Sequence[int], bool], npt.NDArray[np.float32]]
 
 
@@ -89,7 +89,7 @@ def _rows(model: Path, texts: Path, rows: Sequence[tuple[str, str, str]]) -> Non
 
 
 def held_out(text: Path | None, limit: int) -> list[str]:
-    """Whole documents up to a number of bytes; the last one is cut."""
+    """Return documents up to a number of bytes; the last one is cut."""
     if text is not None:
         texts = [
             text_part
@@ -123,7 +123,7 @@ def gguf_files(model: Path, folder: Path) -> dict[str, Path]:
 
 
 def bits(model: Path, engine: str, source: str, documents: Sequence[str]) -> float:
-    """Bits per byte of these documents, read by an engine."""
+    """Return the bits per byte of these documents, read by an engine."""
     from ownwords.models import directory
     from ownwords.tokenizers import tokenizer
 
@@ -144,7 +144,7 @@ def bits(model: Path, engine: str, source: str, documents: Sequence[str]) -> flo
 
 
 def _encoded(tokenizer: "Tokenizer", documents: Sequence[str]) -> Iterator[list[int]]:
-    """Each document with its start and end tokens."""
+    """Yield the ids of each document with its start and end tokens."""
     before = tokenizer.end if tokenizer.start is None else tokenizer.start
     for document in documents:
         ids = [] if before is None else [before]
@@ -153,8 +153,8 @@ def _encoded(tokenizer: "Tokenizer", documents: Sequence[str]) -> Iterator[list[
 
 
 def _nats(read: Reader, ids: Sequence[int], context: int) -> float:
-    """The nats of all ids but the first."""
-    lost, scored = 0.0, 1  # so many ids are scored or given
+    """Return the nats of all ids but the first."""
+    lost, scored = 0.0, 1  # `scored` counts the ids that are scored or given
     begin = 0
     while scored < len(ids):
         window = ids[begin : begin + context + 1]

@@ -3,7 +3,7 @@
     python -m bench.random_models SHAPE FOLDER [--no-gguf]
 
 How fast a model writes does not depend on what it learned. The quantised GGUF files are made by
-llama.cpp itself, so that they hold what its users have: its Q4_0 keeps some matrices finer.
+llama.cpp itself, to be like those of its users: its Q4_0 keeps some matrices at higher precision.
 """
 
 import json
@@ -26,7 +26,7 @@ TITLES = {
     "gemma1b": "Gemma 3 1B",
 }
 DIRECTORY = "model"
-# By the name of the file llama.cpp's number of what it holds.
+# llama.cpp's number of each file type, by the name of the file.
 QUANTISED = {"q8_0": 7, "q4_0": 2}
 
 
@@ -49,7 +49,7 @@ def config(shape: str) -> "ModelConfig":
 
 
 def make(shape: str, folder: Path, *, with_gguf: bool) -> None:
-    """Write DIRECTORY in bfloat16, and GGUF files of it; memory as for float32, once."""
+    """Write DIRECTORY in bfloat16, and GGUF files of it; needs the memory of one float32 copy."""
     import torch
 
     from ownwords.models import bundle
@@ -75,7 +75,7 @@ def make(shape: str, folder: Path, *, with_gguf: bool) -> None:
 
 
 def tokenizer_of(shape: str) -> "Tokenizer":
-    """Bytes and tokens of two to four letters, as many as the model has."""
+    """Return a tokenizer of bytes and tokens of two to four letters, as many as the model has."""
     from ownwords.tokenizers.bpe import BPETokenizer, ByteTokenizer
 
     room = config(shape).vocabulary - ByteTokenizer().vocabulary_size
@@ -87,7 +87,7 @@ def tokenizer_of(shape: str) -> "Tokenizer":
 
 
 def quantise(source: Path, into: Path, type: str, *, threads: int = 2) -> None:
-    """As `llama-quantize` does it."""
+    """Quantise a file as `llama-quantize` does."""
     import llama_cpp
     from bench.llama import silent
 

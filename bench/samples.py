@@ -1,9 +1,9 @@
-"""Twenty unedited texts of a model: the first seeds, nothing selected.
+"""Twenty unedited texts by a model, with the first seeds and without selection.
 
     python bench/samples.py WORKSPACE --out docs/samples.md
-    python bench/samples.py WORKSPACE --openings 40         only how so many texts begin, unprompted
+    python bench/samples.py WORKSPACE --openings 40         only how 40 texts begin, unprompted
 
-Half start from an empty prompt, half from titles of test posts. Above them stand the shares of
+Half start from an empty prompt, half from titles of test posts. Above them are the shares of
 made-up words and broken sentences, and those of the author's own held-out posts.
 """
 
@@ -70,7 +70,7 @@ def main() -> None:
     for seed, (prompt, text) in enumerate(zip(prompts, texts, strict=True), start=1):
         title = prompt.strip()
         lines += ["", f"## {seed}" + (f": {title}" if title else ", from an empty prompt"), ""]
-        # A fence, so that nothing in the text is taken for markup.
+        # In a fence, so that nothing in the text is read as markup.
         lines += ["````text", text.strip("\n"), "````"]
     report = "\n".join(lines) + "\n"
     if args.out:

@@ -1,18 +1,18 @@
-"""How to choose the next token: what of temperature, limits and penalties keeps a small model sane.
+"""Sampling settings: which temperature, limits and penalties keep a small model's texts sensible.
 
     python bench/sampling.py WORKSPACE                        its own model, about ten minutes
-    python bench/sampling.py WORKSPACE --model FOLDER         another, as the base in the box
+    python bench/sampling.py WORKSPACE --model FOLDER         another, such as the built-in base
     python bench/sampling.py WORKSPACE --choice temperature=0.8,min_p=0.05 --choice ...
 
-For each way to choose, COUNT texts of TOKENS tokens are written, half of them new, half on from the
-titles of held-out posts, with the first seeds there are, and asked what the scorecard asks: what
-was said before, loops, words that are none, broken sentences. Beside
-them stand held-out posts of the same length.
+For each setting, COUNT texts of TOKENS tokens are written with the first seeds, half of them
+unprompted and half from the titles of held-out posts. They are measured as in the scorecard:
+copies, loops, made-up words, broken sentences. Held-out posts of the same length are shown beside
+them.
 
-"bits" is what the model itself, before any choice, finds of surprise in a token: of what is chosen
-too little is dull and ends in loops, too much is babble, and real text shows how much it should be.
-"left out" are the tokens of real text that could not have been chosen; "real" is the bits a token
-of real text if it were chosen so, one time in a hundred as the model itself would.
+"bits" is the surprise of a token by the model itself, before sampling: in sampled text, too little
+is dull and ends in loops, too much is babble, and real text shows the right amount. "left out" is
+the share of real tokens that could not have been sampled; "real" is the bits per real token under
+this setting, mixed with 1% of the model's own distribution.
 """
 
 import argparse
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from ownwords.language.words import Lexicon
 
 COUNT, TOKENS, ROWS = 32, 300, 8
-EVERY = 5  # of the tokens of real text one is asked for: choosing costs more than reading
-ASIDE = 0.01  # chosen as the model itself would: what is left out would have endless bits
-LOOPED = 0.3  # of the runs of four words of a text: from there on a reader sees a loop
+EVERY = 5  # one in so many tokens of real text is measured: sampling costs more than reading
+ASIDE = 0.01  # of the model's own distribution: what is left out would have infinite bits
+LOOPED = 0.3  # of a text's runs of four words are repeated: a reader sees a loop
 
 Setting = Mapping[str, float]
 HEATS: Sequence[Setting] = [
@@ -62,7 +62,7 @@ PENALTIES: Sequence[Setting] = [
 
 @dataclass(frozen=True)
 class RealPosts:
-    """The held-out posts of a model, and its training posts."""
+    """The held-out posts and the training posts of a model."""
 
     titles: Sequence[str]
     held_out: Sequence[str]
@@ -120,7 +120,7 @@ def describe(setting: Setting) -> str:
 
 
 def read(workspace: Path) -> RealPosts:
-    """The posts of an archive, without those used to choose between models."""
+    """Return the posts of an archive, without those used to choose between models."""
     from ownwords.archive import corpus
     from ownwords.archive.store import Archive
     from ownwords.language.words import Lexicon
@@ -136,12 +136,12 @@ Scored = tuple[float, Sequence[int], "np.ndarray[tuple[int], np.dtype[np.float32
 
 
 def log_probability(scores_V: "np.ndarray[tuple[int], np.dtype[np.float32]]", token: int) -> float:
-    """The model's own log-probability of a token."""
+    """Return the model's own log-probability of a token."""
     return float(scores_V[token] - np.logaddexp.reduce(scores_V.astype(float)))
 
 
 def score_tokens(model: "Model", texts: Sequence[str]) -> Iterator[Scored]:
-    """For some tokens of real text: log probability, prefix, all scores, id."""
+    """Yield for some tokens of real text: log-probability, prefix, logits, id."""
     from ownwords.inference.text_generation import encode_prompt
 
     for text in texts:
@@ -163,7 +163,7 @@ def measure_setting(
     scores: Sequence[Scored],
     count: int,
 ) -> tuple[Sequence[str], Sequence[str]]:
-    """A row of the table, and its figures for real posts."""
+    """Return a row of the table, and its figures for real posts."""
     from ownwords.evaluation.fluency import fluency, openings, repetition
     from ownwords.inference.sampling import Sampler
 
@@ -203,7 +203,7 @@ def measure_setting(
 def write_texts(
     model: "Model", titles: Sequence[str], sampling: "SamplingParams", count: int
 ) -> tuple[list[str], float, int]:
-    """The texts as users get them, their surprise in nats, and their number of tokens."""
+    """Return the texts as users get them, their surprise in nats, and their number of tokens."""
     from ownwords.inference.generation import BatchScheduler
 
     half = count // 2

@@ -1,16 +1,16 @@
 """The server under load: many streams at once, disconnecting readers, flat memory.
 
-    python bench/serve.py                       the model in the box: all of it, three minutes
+    python bench/serve.py                       the built-in model, everything: three minutes
     python bench/serve.py --model FOLDER        another model
-    python bench/serve.py --seconds 10 --gone 100       quickly
-    python bench/serve.py --only streams gone   some of it: rates, streams, gone
+    python bench/serve.py --seconds 10 --gone 100       a quick run
+    python bench/serve.py --only streams gone   some parts: rates, streams, gone
 
-Everything goes through HTTP, as a program elsewhere would have it: `ownwords serve` is a process of
-its own, and so is each half of its readers. "rates" lets 1 and 8 streams take turns, of ROUND_S
-seconds each; the ratio of the medians is to be 3 at least. "streams" keeps 64 going: as soon as a
-text ends, its reader asks for another. "gone" asks 1,000 times and goes away in the middle of the
-text. In the end nothing may be being written any more, and the process may not have grown: its
-memory is that of the last quarter of the time beside that of the second.
+Everything goes through HTTP, as for any client: `ownwords serve` is a separate process, and so is
+each half of its readers. In "rates", 1 and 8 streams take turns of ROUND_S seconds; the ratio of
+the medians must be at least 3. "streams" keeps 64 running: as soon as a text ends, its reader
+requests another. "gone" makes 1,000 requests and disconnects in the middle of each text. At the
+end, no text may still be generated, and the process may not have grown: its memory in the last
+quarter of the time is compared with that in the second.
 """
 
 import argparse
@@ -35,7 +35,7 @@ STREAMS, GONE_AT_ONCE = 64, 32
 ROUNDS, ROUND_S, FEW, MANY = 5, 4.0, 1, 8
 TOKENS = 200
 SPREAD = 16  # of lengths and prompts, so that texts do not all end together
-GROWTH = 1.03  # memory may differ by so much from one quarter to another
+GROWTH = 1.03  # the largest ratio of memory between two quarters
 PROMPTS = (
     "The old house",
     "In the morning we",
@@ -48,7 +48,7 @@ READERS = 2  # processes
 
 @dataclass
 class Load:
-    """What the readers of one process saw."""
+    """The results of the readers of one process."""
 
     tokens: int = 0
     texts: int = 0
@@ -145,7 +145,7 @@ async def go_away(port: int, model: str, times: int, first: int) -> Load:
 
 @contextmanager
 def serving(model: str, folder: Path) -> Iterator[tuple[int, int]]:
-    """A server and its port; ended by Ctrl-C."""
+    """Start a server, yield its port and process id, and end it by Ctrl-C."""
     command = [sys.executable, "-m", "ownwords", "serve", "--port", "0", "--no-key"]
     if model:
         command += ["--model", model]
@@ -165,7 +165,7 @@ def serving(model: str, folder: Path) -> Iterator[tuple[int, int]]:
 
 
 def readers(port: int, model: str, kind: str, amount: float, streams: int) -> list[Load]:
-    """What READERS processes measured; one process for fewer streams."""
+    """Return what READERS processes measured; one process for fewer streams."""
     count = min(READERS, streams)
     processes = [
         subprocess.Popen(
@@ -200,7 +200,7 @@ class Memory:
         self.megabytes.append(pages * os.sysconf("SC_PAGE_SIZE") / 1e6)
 
     def quarters(self) -> tuple[float, float]:
-        """Medians of the second and the last quarter."""
+        """Return the medians of the second and the last quarter."""
         part = max(1, len(self.megabytes) // 4)
         return (
             statistics.median(self.megabytes[part : 2 * part] or self.megabytes),
@@ -211,7 +211,7 @@ class Memory:
 def run_readers(
     pid: int, port: int, model: str, kind: str, amount: float, streams: int
 ) -> tuple[Memory, list[Load]]:
-    """The readers' loads, and the server's memory meanwhile."""
+    """Return the readers' loads, and the server's memory meanwhile."""
     memory = Memory(pid)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(readers, port, model, kind, amount, streams)
@@ -222,7 +222,7 @@ def run_readers(
 
 
 def metric(port: int, name: str) -> float:
-    """The sum of a metric over all its labels."""
+    """Return the sum of a metric over all its labels."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
         page = answer.read().decode()
     values = re.findall(rf"^ownwords_{name}(?:{{[^}}]*}})? ([\d.e+]+)$", page, re.MULTILINE)
@@ -235,7 +235,7 @@ def metric(port: int, name: str) -> float:
 
 
 def pace(port: int, model: str, streams: int) -> float:
-    """Tokens/s of the server with that many readers, in the middle of ROUND_S seconds."""
+    """Return tokens/s of the server with that many readers, in the middle of ROUND_S seconds."""
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(readers, port, model, "keep", ROUND_S, streams)
         time.sleep(ROUND_S / 3)  # until the readers have begun
@@ -252,7 +252,7 @@ def pace(port: int, model: str, streams: int) -> float:
 
 
 def rates(port: int, model: str) -> bool:
-    """Tokens/s of one stream and of eight together, in turns."""
+    """Measure tokens/s of one stream and of eight together, in turns."""
     speeds: dict[int, list[float]] = {FEW: [], MANY: []}
     for _ in range(ROUNDS):
         for streams, paces in speeds.items():
@@ -269,7 +269,7 @@ def rates(port: int, model: str) -> bool:
 
 
 def streams(port: int, model: str, pid: int, seconds: float) -> bool:
-    """64 streams at once."""
+    """Keep 64 streams running at once."""
     before = metric(port, "tokens_generated_total")
     memory, loads = run_readers(pid, port, model, "keep", seconds, STREAMS)
     tokens = metric(port, "tokens_generated_total") - before
@@ -284,7 +284,7 @@ def streams(port: int, model: str, pid: int, seconds: float) -> bool:
 
 
 def test_leaving(port: int, model: str, pid: int, times: int) -> bool:
-    """Readers who disconnect; nothing of them may remain."""
+    """Test readers who disconnect: nothing of them may remain."""
     memory, loads = run_readers(pid, port, model, "gone", times // READERS, GONE_AT_ONCE)
     texts_read = sum(load.texts for load in loads)
     took = max(load.seconds for load in loads)
@@ -302,7 +302,7 @@ def test_leaving(port: int, model: str, pid: int, times: int) -> bool:
 
 
 def is_healthy(memory: Memory, loads: Sequence[Load]) -> bool:
-    """Print errors and memory; returns whether both are as they should be."""
+    """Print errors and memory; return whether both are as they should be."""
     errors = [error for load in loads for error in load.errors]
     second, last = memory.quarters()
     print(
@@ -336,7 +336,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, serving(args.model, Path(folder)) as (port, pid):
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/models") as answer:
             model = json.load(answer)["data"][0]["id"]
-        readers(port, model, "keep", 1.0, 1)  # loads it
+        readers(port, model, "keep", 1.0, 1)  # loads the model
         if "rates" in args.only:
             good.append(rates(port, model))
         if "streams" in args.only:

@@ -1,14 +1,14 @@
-"""The time to nanoGPT's quality, and the quality in its time: Shakespeare, in one run.
+"""The time to nanoGPT's quality, and the quality in nanoGPT's time: Shakespeare, in one run.
 
     python bench/time_to_quality.py                 3 seeds each, in turn
     python bench/time_to_quality.py --seeds 1       one of each
     python bench/time_to_quality.py --ours target   one of our settings alone, beside nanoGPT
     python bench/time_to_quality.py --quick         a few steps, to see that it runs
 
-nanoGPT: its README's recipe for a computer without a GPU. Trained on the first 90% of the text;
-nats per character over all the rest, windows side by side at each model's own context, and, as a
-second figure for both, sliding by half a context. The wall time is that of a fresh process, with
-imports, tokens and compilation, less what this measurement of all the rest takes in the end.
+nanoGPT uses its README's recipe for a computer without a GPU. Models are trained on the first 90%
+of the text and measured on all the rest, in nats per character: in adjacent windows of each model's
+own context and, as a second figure, in windows that slide by half a context. The wall time is that
+of a fresh process, with imports, tokenizing and compilation, but without the final measurement.
 """
 
 import argparse
@@ -34,7 +34,7 @@ QUICK_STEPS = 4
 
 
 def recipes() -> "dict[str, Setting]":
-    """Ours: to nanoGPT's loss quickly, with words' parts as tokens and with characters as it has;
+    """Return our settings: the fastest to nanoGPT's loss, with subword tokens and with characters,
     and the best loss in its time."""
     from bench.ours import Setting
 
@@ -85,7 +85,7 @@ def main() -> int:
         names = ["nanoGPT", *names]
     rows: dict[str, list[dict[str, float]]] = {name: [] for name in names}
     for seed in range(1, (1 if arguments.quick else arguments.seeds) + 1):
-        for name in names:  # in turn: a busy neighbour slows them alike
+        for name in names:  # in turn, so that other processes slow all alike
             quick = ["--quick"] * arguments.quick
             ran = run("time_to_quality", "--child", name, "--seed", str(seed), *quick)
             seconds = ran.seconds - ran.figures["measuring_s"]
@@ -174,7 +174,7 @@ def _ours(name: str, seed: int, quick: bool) -> dict[str, Any]:
         held_out = held_out[:2000]
     trained = make([TrainingText("shakespeare", training)], setting)
     began = time.perf_counter()
-    # The end of the text is not scored: it is no character, and nanoGPT does not know of it.
+    # The end of the text is not scored: it is no character, and nanoGPT has no such token.
     ids = np.array([trained.tokenizer.start, *trained.tokenizer.encode(held_out)])
     context = setting.loop.sequence_length
     bits = {

@@ -1,17 +1,17 @@
-"""Training steps beside nanoGPT's: tokens/s, share of the machine's peak, memory.
+"""Training steps compared with nanoGPT's: tokens/s, share of the machine's peak, memory.
 
     python bench/training.py                    GPT-2 124M at 64, 256, 1024 tokens; tiny models
     python bench/training.py --contexts 256     some of the rows
-    python bench/training.py --tiny | --large   those alone
-    python bench/training.py --all              with the rows that take long and decide nothing
+    python bench/training.py --tiny | --large   only these models
+    python bench/training.py --all              with the slow rows that decide nothing
     python bench/training.py --quick            one round of few steps
 
-Each row is a fresh process; all rows of a shape take turns, so that a busy neighbour slows them
-alike, and the median over the rounds counts. Ratios are to nanoGPT as it comes: float32, eager.
-"chosen" is the precision in which a plan would train, had it measured these steps.
-The limit is what our fastest products reach in registers, of float32 or bfloat16, on all threads;
-the float32 rows are held against it too. Arithmetic a token: 6 for each weight that is multiplied
-by, and attention over half the context (training/step_time.py), the same formula for both.
+Each row is a fresh process; all rows of a shape take turns, so that other processes slow all alike;
+the median over the rounds counts. Ratios are to nanoGPT as published: float32, eager. "chosen" is
+the precision that a plan would choose if it had measured these steps.
+The limit is the FLOP/s that our fastest products, of float32 or bfloat16, reach in registers on all
+threads; the float32 rows are compared with it, too. FLOPs per token: 6 per multiplied weight, and
+attention over half the context (training/step_time.py), the same formula for both.
 """
 
 import argparse
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from ownwords.training.settings import Precision
 
 BASELINE = "nanoGPT float32"
-SLOW_S = 4.0  # of such a step the first decides enough: one before it, one timed, in each round
-# At so many tokens a row the slowest takes half a minute a step, and some rows tell nothing new.
+SLOW_S = 4.0  # slower steps are timed once per round, after one untimed step
+# With so many tokens per row, the slowest step takes half a minute, and some rows add nothing.
 LONG = 1024
 PRECISIONS: "tuple[Precision, ...]" = ("float32", "autocast", "bf16")
-# Batches of small models as our plans make them, where nanoGPT's recipe has 12 x 64.
+# Batches of small models as in our plans; nanoGPT's recipe has 12 x 64.
 LARGER = ((16, 256),)
 
 
@@ -56,11 +56,11 @@ class Row:
     optimizer: str = "adamw"
 
 
-SearchResult = dict[str, list[dict[str, float]]]  # by a row's name its figures, of each round
+SearchResult = dict[str, list[dict[str, float]]]  # the figures of each round, by the row's name
 
 
 def table(shape: str, rows: int, context: int, *, every: bool) -> list[Row]:
-    """The rows of one shape, the baseline first."""
+    """Return the rows of one shape, the baseline first."""
     names: list[tuple[str, Precision, str, str]] = [
         (BASELINE, "float32", "", "adamw"),
         ("nanoGPT autocast", "autocast", "", "adamw"),
@@ -166,7 +166,7 @@ def _show(rows: Sequence[Row], results: SearchResult) -> None:
 
 
 def _chosen(rows: Sequence[Row], seconds: Mapping[str, float]) -> set[str]:
-    """Of our rows that differ by precision alone, the one that a plan would choose."""
+    """Return the rows that a plan would choose among ours that differ only in precision."""
     from ownwords.training.step_time import pick_precision
 
     same_but_precision: dict[Row, dict[Precision, Row]] = {}
@@ -181,10 +181,10 @@ def _chosen(rows: Sequence[Row], seconds: Mapping[str, float]) -> set[str]:
 
 
 def measure(row: Row, seconds: float) -> dict[str, float]:
-    """Median seconds of a step, in this process."""
+    """Measure the median seconds of a step in this process."""
     step, parameters, flops_per_token = (_ours if row.ours else _nanogpt)(row)
     began = time.perf_counter()
-    step(0)  # finds memory, chooses kernels
+    step(0)  # warm-up: allocates memory, chooses kernels
     first_s = time.perf_counter() - began
     if first_s < SLOW_S:
         step(1)
@@ -204,7 +204,7 @@ def measure(row: Row, seconds: float) -> dict[str, float]:
 
 
 def peak_flops() -> float:
-    """FLOP/s of the fastest products of the C++ library, as the reference for the speed."""
+    """Return the FLOP/s of the fastest products of the C++ library, the reference for speeds."""
     import torch
 
     from ownwords.models.fused import library

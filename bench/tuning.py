@@ -1,16 +1,17 @@
-"""A base model tuned to one author: what replay, rates, length and interpolation do.
+"""Fine-tuning a base to one author: the effect of replay, rates, length and interpolation.
 
-    python bench/tuning.py BASE                                    as the plan has it, ten minutes
+    python bench/tuning.py BASE                                    the plan's settings, ten minutes
     python bench/tuning.py BASE --replay none shipped --seeds 3
     python bench/tuning.py BASE --minutes 2 --set train.dropout=0.2
     python bench/tuning.py BASE --blog PATH                        another author
-    python bench/tuning.py BASE --notes                            as `make`, notes learned too
+    python bench/tuning.py BASE --notes                            with pairs of notes, as in `make`
 
-Each line is `recipes.finetune` as users have it, on the columnist's training posts; its share of
-the way from the base's weights is chosen on the validation posts. Bits per byte of the test posts,
-sliding by half a context, each document's end included, and of the base itself. "shipped" is
-what the base comes with; "books" are --books megabytes of what it was trained on. With --notes a
-second figure: bits per byte of paragraphs of the test posts after their notes.
+Each line is `recipes.finetune` as users run it, on the columnist's training posts; the share of
+interpolation between base and tuned weights is chosen on the validation posts. Prints bits per byte
+of the test posts, sliding by half a context, each document's end included, and those of the base.
+"shipped" is the replay that comes with the base; "books" are --books megabytes of what it was
+trained on. With --notes, a second figure is the bits per byte of paragraphs of the test posts after
+their notes.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""A newcomer's walk by clicking only: from an empty folder to a report, an answer and a text.
+"""A new user's way by clicking only: from an empty folder to a report, an answer and a text.
 
     .venv/bin/python -m bench.walk PICTURES examples/blog/posts OTHER ...
 
-Each blog is dropped as a zip on the page of a server in an empty folder, with an empty data folder,
-in Chromium. Prints the seconds of each part, and leaves a picture of each in PICTURES. Questions
-are those that the page proposes and the title of a post; the training is the shortest offered.
+In Chromium, each blog is dropped as a zip file on the page of a server in an empty folder, with an
+empty data folder. Prints the seconds of each part, and saves a screenshot of each in PICTURES. The
+questions are those that the page proposes and a post's title; the shortest training is chosen.
 """
 
 import argparse
@@ -29,7 +29,7 @@ _LONGEST_MS = 3_600_000
 
 @contextmanager
 def serving(folder: Path) -> Iterator[str]:
-    """The link of a server that knows nothing yet."""
+    """Yield the link of a server without any data."""
     command = [sys.executable, "-u", "-m", "ownwords", "serve", str(folder / "new.ownwords")]
     with subprocess.Popen(
         [*command, "--port", "0"],
@@ -45,7 +45,7 @@ def serving(folder: Path) -> Iterator[str]:
 
 
 def walk(page: Page, link: str, blog: Path, pictures: Path) -> dict[str, float]:
-    """The seconds of each part."""
+    """Return the seconds of each part."""
     seconds: dict[str, float] = {}
     began = time.perf_counter()
 
