@@ -236,7 +236,7 @@ class Pretraining:
         return self.folder / "model"
 
     def trial(self, tokens: float, last_share: float) -> Trial:
-        """Make a short run; its second half has a falling rate and another share of modern prose."""
+        """Train briefly; the second half has a falling rate, and another share of modern prose."""
         steps = max(2, round(tokens / self.settings.step_tokens))
         name = "-".join(f"{value:g}" for value in asdict(self.settings).values()).replace("+", "")
         flat = self._run(f"trial-{name}")
