@@ -17,8 +17,8 @@ from ownwords.evaluation.intervals import Estimate
 
 _Numbers = npt.NDArray[np.uint64]
 
-_MAX_PLACES = 50  # of one run of words in one document that are compared further
-_MIN_CHARS = 20  # five characters of Chinese are five words
+_MAX_PLACES = 50  # occurrences of a run of words in a document that are compared further
+_MIN_CHARS = 20  # of a passage: five Chinese characters already count as five words
 _ADDRESS = re.compile(r"(?:(?:https?|ftp|file)://|www\.|mailto:)[!-~]+|(?<!\S)\S{1,80}@[!-~]+")
 _BASE = 0x9E3779B97F4A7C15  # of the rolling hashes
 _SEAM = np.uint64(0xD1B54A32D192ED03)  # between joined texts; no word has this hash
@@ -31,14 +31,14 @@ class Extraction:
     `held_out` is the rate by chance, on posts the model was not trained on.
     """
 
-    words: int  # given, and as many to be continued
+    words: int  # in the given prefix, and in its continuation
     training: Estimate
     held_out: Estimate
 
 
 @dataclass(frozen=True, slots=True)
 class SharedPassage:
-    """A passage of so many words, `text[start:end]`, that occurs in `document`."""
+    """A passage of `words` words, `text[start:end]`, that occurs in `document`."""
 
     start: int
     end: int
@@ -47,9 +47,9 @@ class SharedPassage:
 
 
 def longest_copied(texts: Sequence[str], documents: Sequence[str]) -> tuple[str, int, int]:
-    """Return the longest passage of any text that occurs in a document, its words, and which.
+    """Return the longest passage of any text in a document, its words, and the document's number.
 
-    The passage is empty and the document's number -1 if nothing is shared.
+    The passage is empty and the number -1 if nothing is shared.
     """
     ours = _Words(*texts)
     passage, length, where = "", 0, -1
@@ -57,7 +57,7 @@ def longest_copied(texts: Sequence[str], documents: Sequence[str]) -> tuple[str,
         theirs = _Words(document)
         if not ours.shares(theirs, length + 1):
             continue
-        # Shorter runs are shared too: double the length, then bisect.
+        # If a run is shared, shorter ones are too, so double the length, then bisect.
         length, where = length + 1, number
         while ours.shares(theirs, 2 * length):
             length *= 2
@@ -73,8 +73,8 @@ def shared_passages(
 ) -> list[SharedPassage]:
     """Return all passages of at least `words` words that occur in a document, in text order.
 
-    `documents` are (name, text) pairs. Of overlapping passages the longest is kept, or the first of
-    equals.
+    `documents` are (name, text) pairs. Among overlapping passages the longest is kept, or the first
+    of equally long ones.
     """
     ours = _Words(written)
     passages: dict[tuple[int, int], SharedPassage] = {}
@@ -91,12 +91,12 @@ def shared_passages(
 
 
 def runs_of(text: str, words: int) -> _Numbers:
-    """Return a hash of each run of so many words of a text."""
+    """Return a hash of each run of `words` words in a text."""
     return _Words(text).runs(words)
 
 
 def _matches(ours: "_Words", theirs: "_Words", least: int) -> Iterator[tuple[int, int]]:
-    """Yield (first word, number of words) of runs of ours that occur in the other text."""
+    """Yield (first word, number of words) for our runs that occur in the other text."""
     mine, others = ours.runs(least), theirs.runs(least)
     order = np.argsort(others, kind="stable")
     first = np.searchsorted(others, mine, side="left", sorter=order)
@@ -150,12 +150,12 @@ class _Words:
         return int(self._starts[first]), int(self._ends[first + length - 1])
 
     def runs(self, length: int) -> _Numbers:
-        """Return the hashes of all runs of so many words."""
+        """Return the hashes of all runs of `length` words."""
         count = max(0, len(self._sums) - length)
         return (self._sums[length:] - self._sums[:count]) * self._inverse[:count]
 
     def shares(self, other: "_Words", length: int) -> bool:
-        """Return whether both texts contain a common run of that length."""
+        """Return whether the texts have a common run of this length."""
         if self._sorted[0] != length:
             self._sorted = length, distinct(self.runs(length))
         mine, others = self._sorted[1], other.runs(length)

@@ -1,7 +1,7 @@
 """Voice: how often samples, held-out posts and other authors are taken for the author.
 
-The measure is LambdaG (`style`). The question is how close samples come to real held-out posts, and
-how much closer than those of the base before training.
+The measure is LambdaG (`style`). It shows how close samples come to real held-out posts, and how
+much closer than samples of the base before training.
 """
 
 from collections import Counter
@@ -24,9 +24,9 @@ from ownwords.evaluation.style import (
 )
 from ownwords.language.words import is_in_the_language, words_in
 
-Passages = tuple[list[Pairs], list[int]]  # and the source of each
+Passages = tuple[list[Pairs], list[int]]  # passages, and the source of each
 
-_FREQUENT = 400  # words, without other authors
+_FREQUENT = 400  # words that identify a language, or form the vocabulary without other authors
 _MIN_PASSAGES = 12  # of each kind, for the longer passages
 _MIN_TRAINING = 8  # training passages
 
@@ -41,11 +41,11 @@ class AuthorClassification:
     held_out: Estimate
     samples: Estimate
     others: Estimate
-    base: Estimate | None = None  # texts of the base, before training
+    base: Estimate | None = None  # texts by the base before training
 
     @property
     def halfway(self) -> float:
-        """The share in the middle between held-out passages and other authors."""
+        """The share halfway between held-out passages and other authors."""
         return (self.held_out.value + self.others.value) / 2
 
 
@@ -60,7 +60,7 @@ class Distance:
 
 @dataclass(frozen=True, slots=True)
 class Voice:
-    """The figures; None if they could not be measured, for `reason`."""
+    """The figures of voice; None if they could not be measured, with the `reason`."""
 
     passage_words: int
     training: int  # passages
@@ -69,7 +69,7 @@ class Voice:
     others: int = 0
     sources: int = 0  # of the others: blogs, books, handbooks
     classification: AuthorClassification | None = None
-    # Without other authors in this language: of held-out passages and of samples.
+    # The distances of held-out passages and of samples, if this language has no other authors.
     distances: tuple[Distance, Distance] | None = None
     reason: str = ""
 
@@ -127,7 +127,7 @@ def _fewest(texts: Sequence[Sequence[Pairs]], length: int) -> int:
 
 
 def _own_vocabulary(training: Sequence[str]) -> StyleVocabulary:
-    """Return the words in the most posts, for languages without other authors."""
+    """Return the words that occur in the most posts, for languages without other authors."""
     spread = Counter(
         word for text in training for word in {match[0].lower() for match in words_in(text)}
     )
@@ -147,7 +147,7 @@ def _classify(
     others: ReferenceAuthors,
     length: int,
 ) -> AuthorClassification:
-    """Classify each kind by models not fitted on it; new passages by those of all folds."""
+    """Classify training posts by models not fitted on them; new passages by all folds' models."""
     known = CrossValidated(posts, others.passages, others.source_of, others.vocabulary.size, length)
     own = np.array([row.mean() for fold in known.own for row in fold])
     away = [np.array([row.mean() for row in fold]) for fold in known.others]

@@ -1,4 +1,4 @@
-"""Exports a model as a directory, zip or GGUF file, for Ollama, or its LoRA for PEFT."""
+"""Exports a model as a directory, a zip or GGUF file, or for Ollama; or its LoRA for PEFT."""
 
 import re
 import tempfile
@@ -37,7 +37,7 @@ _DEFAULT_TYPES = {"gguf": "f16", "ollama": "q8_0"}
 _MODELFILE = "Modelfile"
 # Upper bound for num_ctx: Ollama's default is 4,096, and it allocates the whole context at once.
 _LARGEST_CONTEXT = 8192
-# generation_config.json's names to Ollama's.
+# The names in generation_config.json, and Ollama's.
 _OLLAMA_NAMES = {
     **{name: name for name in ("temperature", "top_k", "top_p", "min_p")},
     "repetition_penalty": "repeat_penalty",
@@ -90,7 +90,7 @@ def export(
     else:
         loaded = bundle.load(source)
     if loaded.fingerprint is not None and "temperature" not in loaded.generation:
-        # Older models of ours do not record the sampling settings they were scored with.
+        # Our older models do not record the sampling settings that they were scored with.
         loaded = replace(loaded, generation={**generation_config(), **loaded.generation})
     own_tokenizer = tokenizer.Tokenizer(loaded.tokenizer_files)
     loaded.check_tokenizer(own_tokenizer)
@@ -148,7 +148,7 @@ def _ollama(
         raise ModelError(
             f"{out} holds other files, and is not replaced", hint="give an empty or new folder"
         )
-    # No quoting is needed in a Modelfile for such a name.
+    # A Modelfile needs no quotes around such a name.
     file = (re.sub(r"[^\w.-]", "-", name).strip(".-") or "model") + ".gguf"
     lines = [f"FROM ./{file}"]
     if not own_tokenizer.template:  # else Ollama uses the one in the GGUF file if it knows it

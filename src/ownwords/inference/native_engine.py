@@ -1,6 +1,6 @@
 """The CPU engine: runs a model directory in the C++ library, without PyTorch.
 
-All model families are one graph, `ModelShape` of api.h. Weights are repacked from memory-mapped
+All model families share one graph, `ModelShape` in api.h. Weights are repacked from memory-mapped
 files.
 """
 
@@ -41,7 +41,7 @@ _CLOSED = "the cache is closed"
 class NativeEngine:
     """A model with packed copies of its weights, on the library's own threads.
 
-    `kind` is that of the matrices. `is_bf16`: the model computes in bfloat16.
+    `kind` is the format of the matrices. `is_bf16`: the model computes in bfloat16.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class NativeEngine:
 
 
 class NativeCache:
-    """Implements `EngineCache`; the library checks a call before it changes anything."""
+    """Implements `EngineCache`; the library checks each call before it changes anything."""
 
     def __init__(self, engine: NativeEngine, rows: int, length: int) -> None:
         check_cache_size(rows, length, engine)
@@ -83,7 +83,7 @@ class NativeCache:
         self._handle = ctypes.c_void_p()
         engine.library.cache_new(engine.handle, rows, length, ctypes.addressof(self._handle))
         self._end = weakref.finalize(self, self._library.cache_free, self._handle)
-        self._lock = threading.Lock()  # keeps a cache from being freed while it is in use
+        self._lock = threading.Lock()  # prevents freeing the cache while it is in use
 
     def cached_length(self, row: int) -> int:
         length = ctypes.c_int64()
@@ -147,7 +147,7 @@ def load(
     threads: int | None = None,
     adapter: Path | None = None,
 ) -> NativeEngine | None:
-    """Load the weights of a folder; return None without the compiled C++ engine.
+    """Load the weights of a folder; return None if the C++ engine is not compiled.
 
     Raises ModelError for weights that `models.weights.load` refuses and for non-finite values.
     """

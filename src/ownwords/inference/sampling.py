@@ -4,16 +4,17 @@ The fields of `SamplingParams` apply in this order; the default of each changes 
 
 1. `bias` is added to the logits.
 2. Penalties lower the logits of tokens in the history: `repetition_penalty` once for each token
-   that occurs (dividing it, or multiplying where it is negative), then `frequency_penalty` times
-   the number of times it was generated, and `presence_penalty` if it was generated at all.
-3. Banned ids become -inf; `break_loops` makes the generation ban what would continue a loop.
-4. At `temperature` 0 the highest logit wins, the lowest id of equals. Otherwise logits are divided
-   by it and filtered: `top_k`, then `top_p`, then `min_p`, each on the probabilities
+   that occurs (it divides a positive logit and multiplies a negative one); then subtract
+   `frequency_penalty` times the number of times the token was generated, and `presence_penalty` if
+   it was generated at all.
+3. Banned ids become -inf; with `break_loops` the generation bans ids that would continue a loop.
+4. At `temperature` 0 the highest logit wins, and the lowest id among equal ones. Otherwise logits
+   are divided by it and filtered: `top_k`, then `top_p`, then `min_p`, each on the probabilities
    that the previous filter left. Among equal logits the lower ids are kept.
 5. The draw takes the id at which the cumulative probability, in the order of ids, passes `uniform`.
 
-`uniform` is a function of the text's seed and of the number of tokens drawn before, so a text is
-the same whether it is generated alone or in any row of a batch.
+`uniform` depends only on the text's seed and on the number of tokens drawn before, so a text is the
+same whether it is generated alone or in any row of a batch.
 
 Shapes: V vocabulary, N ids.
 """
@@ -34,7 +35,7 @@ _Ints = npt.NDArray[np.int64]
 
 _NEG_INF = float("-inf")
 _MIN_TEMPERATURE = 1e-6  # smaller ones would turn differences of logits into infinities
-_SPAN = 80.0  # logarithms of weights further apart: the smaller is never drawn
+_SPAN = 80.0  # a weight is never drawn if its logarithm is this far below the largest
 # The bounds of each setting.
 _LIMITS = {
     "temperature": (0, 1000),
@@ -58,7 +59,7 @@ class SamplingParams:
     repetition_penalty: float = 1.0
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
-    break_loops: bool = False  # forbid continuing a loop; without a temperature, nothing is
+    break_loops: bool = False  # ban tokens that would continue a loop; no effect at temperature 0
     bias: Mapping[int, float] = field(default_factory=dict)  # by id; -inf: never sampled
 
     def __post_init__(self) -> None:
@@ -74,9 +75,9 @@ class SamplingParams:
 
 
 class Sampler:
-    """Samples one text's ids: the steps that its parameters need, chosen once.
+    """Samples one text's ids; the steps that its parameters need are chosen once.
 
-    The first `prompt` ids of a history were not generated; frequency and presence penalties do not
+    The first `prompt` ids of a history are the prompt; frequency and presence penalties do not
     count them. Ids beyond the vocabulary are ignored in histories and bans.
     """
 
@@ -105,7 +106,7 @@ class Sampler:
     ) -> int:
         """Return the next id. `uniform` is a number between 0 and 1, as from `draw_uniform`.
 
-        Raises OwnwordsError for logits that are not finite, but -inf, and when all are -inf.
+        Raises OwnwordsError if a logit is NaN or +inf, or if all are -inf.
         """
         if self._processors or banned:
             logits_V = self.process(logits_V, history, banned)
@@ -137,11 +138,11 @@ class Sampler:
         if not _NEG_INF < top < math.inf:  # NaN compares as false
             raise _no_token_error(top)
         temperature = max(params.temperature, _MIN_TEMPERATURE)
-        # Exponentiating and sorting a large vocabulary is slow, so what no filter can leave is
-        # dropped before.
+        # Exponentiating and sorting a large vocabulary is slow, so drop beforehand what no filter
+        # can keep.
         span, total = _SPAN, 0.0
         if params.top_k == 0:
-            if 0 < params.top_p < 1:  # all below this weigh less than 1 - top_p together
+            if 0 < params.top_p < 1:  # the total weight below this is less than 1 - top_p
                 span = min(span, max(1.0, math.log(len(logits_V) / (1 - params.top_p))))
             if params.min_p > 0:
                 span = min(span, -math.log(params.min_p))
@@ -162,7 +163,8 @@ class Sampler:
 # --- steps ----------------------------------------------------------------------------------------
 
 Processor = Callable[[Logits, Sequence[int]], None]  # changes logits in place, given the history
-# The places to keep, ascending, of logarithms of weights. The total of all weights; 0: of these.
+# Takes logarithms of weights and the total of all weights (0: of these); returns the indices to
+# keep, ascending.
 Filter = Callable[[Logits, float], _Ints]
 
 
@@ -211,7 +213,7 @@ def _min_p(share: float) -> Filter:
 
 
 def _largest(x_N: Logits, count: int) -> _Ints:
-    """Return the places of the `count` largest numbers, ascending; of equals the first."""
+    """Return the indices of the `count` largest numbers, ascending; the first of equal ones."""
     border = np.partition(x_N, -count)[-count]
     is_kept = x_N > border
     equals = np.flatnonzero(x_N == border)
@@ -220,7 +222,7 @@ def _largest(x_N: Logits, count: int) -> _Ints:
 
 
 def draw_uniform(seed: int, drawn: int) -> float:
-    """Return a pseudo-random number in (0, 1) for the token after `drawn` others of a text."""
+    """Return a pseudo-random number in (0, 1) for the token of a text after `drawn` others."""
     key = hashlib.blake2b(f"{seed}/{drawn}".encode(), digest_size=4).digest()
     # 32 bits, so that rounding a sum in float64 never turns it into 1.
     return (int.from_bytes(key) + 0.5) / 2**32

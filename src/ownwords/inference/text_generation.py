@@ -10,8 +10,8 @@ from ownwords.inference.sampling import SamplingParams
 from ownwords.tokenizers.text import encode_utf8
 from ownwords.tokenizers.tokenizer import Ids, Tokenizer
 
-# The default everywhere, also for the scorecard's samples: the model's own distribution without
-# the unlikely tail. Lower temperatures or narrower cuts make small models loop (docs/log.md).
+# The default everywhere, including the scorecard's samples: the model's own distribution without
+# the unlikely tail. Lower temperatures or stricter filters make small models loop (docs/log.md).
 DEFAULT_SAMPLING: Final = SamplingParams(temperature=1.0, min_p=0.02, break_loops=True)
 
 _CLOSING = "[\"'”’»)\\]]*"
@@ -29,9 +29,9 @@ class IncrementalDetokenizer:
 
     The output does not depend on token boundaries. Only text that may still become a character or
     a stop string is held back; invalid bytes become U+FFFD. Special tokens that do not end a text
-    appear by their names. The first complete stop string ends the text; of several that end at the
-    same place, the one that began first. With `sentence`, so does the end of a sentence, which is
-    part of the text, or of a line. The first `skipped` bytes are left out.
+    appear by name. The first complete stop string ends the text; if several end at the same place,
+    the one that began first counts. With `sentence`, the end of a sentence (which is part of the
+    text) or of a line also ends it. The first `skipped` bytes are left out.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class IncrementalDetokenizer:
         self._is_first = not len(prompt_ids) or prompt_ids[-1] in tokenizer.special.values()
 
     def feed(self, token: int) -> str:
-        """Add a token; return the text that is now final, but nothing after a stop string."""
+        """Add a token; return the text that is now final, without anything after a stop string."""
         first = self._is_first
         data = self.tokenizer.decode_bytes([token]) if first else self.tokenizer.table[token] or b""
         text = self._decoder.decode(data[self._skipped :])
@@ -68,7 +68,7 @@ class IncrementalDetokenizer:
         return self._before_stop(text) if self._stops or self._sentence else text
 
     def finish(self) -> str:
-        """Return the text held back, with U+FFFD for an incomplete character at the end."""
+        """Return the text held back; an incomplete character at the end becomes U+FFFD."""
         text = self._before_stop(self._decoder.decode(b"", final=True))
         pending, self._pending = self._pending, ""
         return text + pending
@@ -101,7 +101,7 @@ class IncrementalDetokenizer:
 def encode_prompt(tokenizer: Tokenizer, prompt: str) -> list[int]:
     """Encode a prompt, after the start token if the tokenizer adds it.
 
-    An empty prompt becomes the start token, the end of another text, or a line break.
+    An empty prompt becomes the start token, the end token of another text, or a line break.
     """
     ids = tokenizer.encode(prompt)
     if tokenizer.start is not None and (tokenizer.adds_start or not ids):
@@ -114,8 +114,9 @@ def encode_prompt(tokenizer: Tokenizer, prompt: str) -> list[int]:
 class WordOpening:
     """The last word of a prompt, or the space at its end, which the text must begin with.
 
-    Tokens begin with the space before a word: after "The rain " or "The rain gau" a model has only
-    tokens to continue with that it has hardly ever seen there ("token healing").
+    A token includes the space before its word. After "The rain " or "The rain gau", the only tokens
+    that can follow are ones that the model has hardly ever seen there. Generating the last word
+    again avoids that ("token healing").
     """
 
     def __init__(self, tokenizer: Tokenizer, word: str) -> None:
@@ -149,8 +150,8 @@ def stop_token_ids(tokenizer: Tokenizer) -> frozenset[int]:
 def generation_config(sampling: SamplingParams = DEFAULT_SAMPLING) -> dict[str, object]:
     """Return sampling settings for generation_config.json, so that other tools sample alike.
 
-    All are written, because the defaults of other tools differ (top_k is 50 in transformers, 40 in
-    llama.cpp).
+    All settings are written, because other tools have other defaults (top_k is 50 in transformers
+    and 40 in llama.cpp).
     """
     return {
         "do_sample": sampling.temperature > 0,

@@ -1,8 +1,8 @@
 """The KV cache: keys and values of the tokens already read, allocated once at full length.
 
 The token at position p is stored in slot p of its row, even in layers with a sliding window, so
-that a text can be truncated anywhere and its prefix copied to another row. One more slot, the last,
-receives padding, which no token attends to.
+that a text can be truncated anywhere and its prefix copied to another row. An extra slot at the end
+receives padding; no token attends to it.
 
 Shapes: B rows, T tokens of this call, S slots or keys, K key/value heads, D dimensions of a head.
 """
@@ -33,7 +33,7 @@ class KVCache:
         self.length = length
         self.device = device
         self.lengths = [0] * batch  # Python ints: reading them never synchronises with the device
-        # Zeros, not uninitialised memory: a masked slot contributes 0 * its value, NaN for NaN.
+        # Zeros, not uninitialised memory: masked slots are multiplied by 0, and 0 * NaN is NaN.
         shape = (batch, kv_heads, length + 1, head_dim)
         self.keys_BKSD = [torch.zeros(shape, device=device, dtype=dtype) for _ in windows]
         self.values_BKSD = [torch.zeros_like(keys_BKSD) for keys_BKSD in self.keys_BKSD]
@@ -62,7 +62,7 @@ class KVCache:
         self.lengths[row] = length
 
     def view(self, window: int | None, tokens: int, counts: Sequence[int]) -> "KVCacheView":
-        """Return where the next tokens are stored and attend to in layers with this window."""
+        """Return the view of the slots that the next tokens use in layers with this window."""
         alike = len(set(self.lengths)) == 1 and len(set(counts)) == 1
         length, count = self.lengths[0], counts[0]
         slots: slice | Tensor = slice(length, length + count)
@@ -75,7 +75,7 @@ class KVCache:
         first, end = 0 if window is None else max(0, min(self.lengths) + 1 - window), max(1, *ends)
         if alike and count == tokens == 1:
             return KVCacheView(self, slots, first, end)
-        # Padding gets the mask of its row's last token: attention over no slots would be NaN.
+        # Padding gets the mask of its row's last token, because attention over no slots is NaN.
         last_B1 = torch.tensor(ends, device=self.device)[:, None] - 1
         positions_BT = torch.minimum(self.positions(tokens), last_B1.clamp(min=first))
         slots_1S = torch.arange(first, end, device=self.device)[None]
@@ -104,7 +104,7 @@ class KVCacheRows(KVCache):
 
 
 class StaticKVCache(KVCache):
-    """All rows of a cache for calls of constant shapes, which can be captured in a CUDA graph.
+    """All rows of a cache, for calls with constant shapes, which a CUDA graph can capture.
 
     `slots_BT` holds the slot of each token; padding goes to the extra slot at the end. Tokens
     attend to the first `span` slots. The caller updates the lengths of the cache.
@@ -132,7 +132,7 @@ class StaticKVCache(KVCache):
 
 
 class KVCacheView:
-    """Access to the cache for one call, for the layers with the same window."""
+    """Access to the cache during one call, for all layers with the same window."""
 
     def __init__(
         self,
@@ -145,8 +145,8 @@ class KVCacheView:
     ) -> None:
         """Tokens go to `slots`, the same slice in all rows or [B or 1, T].
 
-        They attend to the slots from `first` to `end`, of which `mask` [B or 1, 1, T, end - first]
-        may exclude some; if `causal`, the cache was empty, and they attend only to each other.
+        They attend to the slots from `first` to `end`, except those that `mask` [B or 1, 1, T, end
+        - first] excludes. If `causal`, the cache was empty, and they attend only to each other.
         """
         self.cache, self.mask, self.causal = cache, mask, causal
         self._slots, self._first, self._end = slots, first, end
@@ -158,7 +158,7 @@ class KVCacheView:
             self._rows_B1 = rows_B[:, None]
 
     def extend(self, layer: int, keys_BKTD: Tensor, values_BKTD: Tensor) -> tuple[Tensor, Tensor]:
-        """Store a layer's new keys and values; returns those this call's tokens attend to."""
+        """Store a layer's new keys and values; return all that this call's tokens attend to."""
         keys_BKSD = self._extend(self.cache.keys_BKSD[layer], keys_BKTD)
         values_BKSD = self._extend(self.cache.values_BKSD[layer], values_BKTD)
         return keys_BKSD, values_BKSD

@@ -1,8 +1,8 @@
 """Chunked cross entropy from hidden states, without holding all logits in memory.
 
 With a vocabulary of 262,000 tokens the logits of one batch take more memory than the model. Here
-they exist for one chunk of rows at a time: the forward pass computes the gradient chunk by chunk,
-and the backward pass only scales it.
+they exist for only one chunk of rows at a time: the forward pass computes the gradient chunk by
+chunk, and the backward pass only scales it.
 
 Shapes: N tokens, C width, V vocabulary.
 """
@@ -22,7 +22,7 @@ IGNORED = -100
 CHUNK_LOGITS = 2**22
 MIN_ROWS = 256
 LARGEST_ROWS = 2048
-# On a GPU the launches cost most: chunks are larger, up to this share of the card's memory.
+# On a GPU the launches cost most, so chunks are larger, up to a share of the card's memory.
 GPU_ROWS = 8192
 _GPU_SHARE = 1 / 32
 # The library packs the head for each chunk, and accumulates its gradient if it is trained.
@@ -92,7 +92,7 @@ def _card_bytes(device: torch.device) -> int:
 
 
 def _even_rows(tokens: int, at_most: int) -> int:
-    """Return the number of rows per chunk that makes the fewest chunks equally large."""
+    """Return the rows per chunk for the fewest chunks of nearly equal size."""
     return max(1, math.ceil(tokens / max(1, math.ceil(tokens / at_most))))
 
 
@@ -126,8 +126,8 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             numbers = _card_bytes(hidden_NC.device) * _GPU_SHARE / precise.itemsize
             rows = max(MIN_ROWS, min(GPU_ROWS, int(numbers) // head_VC.shape[0]))
         elif needs_grad[1]:
-            # At least about `width` rows: accumulating the head's gradient then costs less than
-            # computing it.
+            # Use at least about `width` rows, so that accumulating the head's gradient costs less
+            # than computing it.
             rows = max(rows, min(width * precise.itemsize // dtype.itemsize, LARGEST_ROWS))
         rows = _even_rows(tokens, rows)
         head = head_VC.to(dtype)

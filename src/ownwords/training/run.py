@@ -1,4 +1,4 @@
-"""The progress of a run, and its history by its events; without PyTorch."""
+"""The progress of a run, and its history from its events; without PyTorch."""
 
 import math
 import statistics
@@ -10,18 +10,18 @@ from ownwords.core.progress import SAMPLE, Event
 
 CHECKPOINTS = "checkpoints"  # name of the subfolder in a run's folder
 STAGE = "train"  # the stage that reports training metrics
-_SMOOTHED = 20  # metrics over which the bits per byte are smoothed, fewer at the start
+_SMOOTHED = 20  # reports over which the bits per byte are smoothed, fewer at the start
 
-# The time moves the schedule by at most this much per step, so that the learning rate decays over
-# several steps even after the machine was asleep.
+# The elapsed time advances the schedule by at most this much per step, so that the learning rate
+# decays over several steps even after the machine was asleep.
 _MAX_PROGRESS = 0.1
-_ROUNDING = 1e-9  # ten times a tenth may be a little less than one
+_ROUNDING = 1e-9  # the sum of ten times 0.1 may be slightly below 1
 _PRIOR = 0.05  # weight of the planned steps in an estimate, as a share of the run
 
-# Of the detection of divergence:
+# For the detection of divergence:
 WINDOW = 64  # number of losses for the median and the spread
 _MIN_LOSSES = 32  # before a check: a new model's loss may rise before it falls
-_IN_A_ROW = 4  # high losses in a row: a single one may come from an odd text
+_IN_A_ROW = 4  # high losses in a row: a single one may be caused by an unusual text
 _NATS = 1.0
 _SPREADS = 8.0
 _NOT_FINITE_IN_A_ROW = 3
@@ -29,7 +29,7 @@ _NOT_FINITE_IN_A_ROW = 3
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The scores of one evaluation after `step` steps."""
+    """The score of an evaluation after `step` steps."""
 
     step: int
     bits_per_byte: float | None  # on held-out text; None: nothing is held out
@@ -46,12 +46,12 @@ class DivergenceDetector:
     """
 
     losses: list[float] = field(default_factory=list)  # the last ones, without high ones
-    lowest: float = math.inf  # median
-    high: int = 0  # losses in a row
+    lowest: float = math.inf  # the lowest median so far
+    high: int = 0  # number of high losses in a row
     without_gradient: int = 0  # steps in a row
 
     def check(self, loss: float, gradient_norm: float) -> str:
-        """Check a step; returns the problem as the beginning of a sentence, or ""."""
+        """Check a step; return the problem as the beginning of a sentence, or ""."""
         if not math.isfinite(loss):
             return "the loss is not a number"
         # The optimizer skips such a step; only several in a row are a problem.
@@ -80,15 +80,15 @@ class DivergenceDetector:
 class RunRecord:
     """The progress of a run, which each checkpoint stores; `step` is the number of steps done.
 
-    A run ends after its steps or when its time is up, whichever comes first. Its learning rate
-    follows the same measure, so a machine that becomes slower or faster needs no other plan.
+    A run ends after its steps or when its time is up, whichever comes first. The learning rate
+    follows the same measure, so the plan holds even if the machine becomes slower or faster.
     """
 
     step: int = 0
     tokens: int = 0
     seconds: float = 0.0
-    elapsed: float = 0.0  # share of the run's time that is used; 0 if only the steps count
-    progress: float = 0.0  # share of the schedule that is done; never decreases
+    elapsed: float = 0.0  # share of the run's time used so far; 0 if only the steps count
+    progress: float = 0.0  # share of the schedule done so far; never decreases
     lr_factor: float = 1.0
     rollbacks: int = 0
     stopped: Literal["", "done", "early"] = ""  # the reason, once the run has ended
@@ -111,27 +111,27 @@ class RunRecord:
 
     @property
     def fewest_steps_left(self) -> int:
-        """The steps left when the time is up: each moves the schedule by `_MAX_PROGRESS`."""
+        """The steps left once the time is up: each advances the schedule by `_MAX_PROGRESS`."""
         return math.ceil((1 - self.progress) / _MAX_PROGRESS - _ROUNDING)
 
     def total_steps(self, planned: int) -> int:
-        """Estimate the steps of the run: from the plan at first, and increasingly from its pace."""
+        """Estimate the steps of the run, at first from the plan, and increasingly from its pace."""
         pace = (self.step + _PRIOR * planned) / (self.progress + _PRIOR)
         return self.step + round((1 - self.progress) * pace)
 
     def is_evaluation_due(self, count: int) -> bool:
-        """Whether to evaluate now, for `count` evaluations evenly spaced, the last at the end."""
+        """Whether to evaluate now, given `count` evenly spaced evaluations, the last at the end."""
         before = self.evaluations[-1].progress if self.evaluations else 0.0
         return int(self.progress * count + _ROUNDING) > int(before * count + _ROUNDING)
 
     def is_past_best(self, patience: int) -> bool:
-        """Whether so many evaluations were no better than one before them; never if 0."""
+        """Whether the last `patience` evaluations did not beat an earlier one; never if 0."""
         scores = [each.bits_per_byte for each in self.evaluations if each.bits_per_byte is not None]
         return bool(patience and scores) and len(scores) - scores.index(min(scores)) > patience
 
 
 def best_of(evaluations: Iterable[Evaluation]) -> Evaluation | None:
-    """Return the one with the fewest bits per byte, the earlier of two equal ones."""
+    """Return the evaluation with the fewest bits per byte, the earlier of two equal ones."""
     scored = [each for each in evaluations if each.bits_per_byte is not None]
     return min(scored, key=lambda each: each.bits_per_byte or 0.0, default=None)
 
@@ -141,7 +141,7 @@ def best_of(evaluations: Iterable[Evaluation]) -> Evaluation | None:
 
 @dataclass
 class RunHistory:
-    """The steps, figures and evaluations of one training, and the last text that it wrote."""
+    """The steps, metrics and evaluations of one training run, and its last sample."""
 
     step: int = 0
     total: int | None = None

@@ -1,7 +1,7 @@
 """Predicts how long a training step takes, from the shape of the model; does not import torch.
 
 A step takes `layers * layer_s + flops / flops_per_s`: a fixed cost per layer, and the arithmetic.
-The speeds of this processor's last trainings are stored in the user's data folder.
+The speeds of the last training runs on this processor are stored in the user's data folder.
 """
 
 import json
@@ -22,9 +22,9 @@ from ownwords.native import bindings
 from ownwords.training.settings import Precision
 
 _FILE = "speeds.json"  # in the user's data folder
-_RECENT = 6  # measurements that count: a processor may become slower for good
-_ENOUGH = 3  # from which they count even if they are slower than was assumed
-MIN_PARAMETERS = 10_000_000  # of a base: the speed of a smaller one tells little about others
+_RECENT = 6  # measurements kept, because a processor may become permanently slower
+_ENOUGH = 3  # measurements needed before they count even if they are below the assumed speed
+MIN_PARAMETERS = 10_000_000  # of a base: the speed with a smaller one says little about others
 # A less exact precision is chosen only if it is faster by this factor.
 _MARGIN: Mapping[Precision, float] = {
     "float32": 1.0,
@@ -40,10 +40,10 @@ class StepTimeModel:
 
     layer_s: float
     flops_per_s: float
-    is_measured: bool = False  # on this machine, or else assumed
+    is_measured: bool = False  # on this machine; otherwise it is assumed
 
     def step_s(self, shape: ModelConfig, rows: int, context: int, rank: int = 0) -> float:
-        """Seconds of a step of `rows` rows of `context` tokens each; with `rank`, of a LoRA."""
+        """Seconds per step with `rows` rows of `context` tokens; with `rank`, of a LoRA."""
         computing_s = step_flops(shape, rows, context, rank) / self.flops_per_s
         return shape.layers * self.layer_s + computing_s
 
@@ -92,9 +92,9 @@ def step_flops(shape: ModelConfig, rows: int, context: int, rank: int = 0) -> fl
 def flops_per_token(shape: ModelConfig, context: int, rank: int = 0) -> float:
     """FLOPs of training on one token in a row of `context` tokens: all weights, or a LoRA.
 
-    These are 6 for each weight of a matrix product (2 forward, 4 backward; 4 in total if it is
-    frozen), and for attention 12 * total width of the heads * attended tokens in each layer, on
-    average context / 2 with a causal mask and fewer with a sliding window. Embedding lookups,
+    Each weight of a matrix product takes 6 (2 forward, 4 backward; 4 in total if it is frozen).
+    Attention takes 12 * total width of the heads * attended tokens per layer; on average these are
+    context / 2 tokens with a causal mask, and fewer with a sliding window. Embedding lookups,
     norms, activations and recomputation are not counted.
     """
     attended = sum(_attended(context, window) for window in shape.windows())
@@ -125,9 +125,10 @@ def _attended(context: int, window: int | None) -> float:
 
 
 def best_flops(assumed: float = 0.0, *, is_lora: bool) -> float:
-    """FLOP/s of the best recent training of all weights, or of a LoRA; those assumed without any.
+    """FLOP/s of the best recent training of all weights, or of a LoRA.
 
-    The best counts, because a slow one may have shared the machine with other programs.
+    Fewer than three training runs count only if one was faster than `assumed`. The best one counts,
+    because a slow one may have shared the machine with other programs.
     """
     recent = _stored().get(_key(is_lora=is_lora), [])
     return max(recent) if len(recent) >= _ENOUGH else max([assumed, *recent])
@@ -136,7 +137,7 @@ def best_flops(assumed: float = 0.0, *, is_lora: bool) -> float:
 def remember(
     shape: ModelConfig, rows: int, context: int, rank: int, tokens_per_s: float, layer_s: float
 ) -> None:
-    """Store the speed of a training; a folder that cannot be written stores nothing."""
+    """Store the speed of a training run, if the data folder is writable."""
     if not tokens_per_s:
         return
     step_s = rows * context / tokens_per_s
@@ -145,7 +146,7 @@ def remember(
 
 
 def remember_flops(flops: float, *, is_lora: bool) -> None:
-    """Store the FLOP/s of a training."""
+    """Store the FLOP/s of a training run."""
     stored, key = _stored(), _key(is_lora=is_lora)
     stored[key] = [*stored.get(key, []), float(f"{flops:.4g}")][-_RECENT:]
     with suppress(OwnwordsError, OSError):
@@ -157,7 +158,7 @@ def _stored() -> dict[str, list[float]]:
     try:
         data = (data_folder() / _FILE).read_bytes()
         return msgspec.json.decode(data, type=dict[str, list[float]])
-    except (OSError, ValueError, OwnwordsError):  # not there, or damaged
+    except (OSError, ValueError, OwnwordsError):  # missing or damaged
         return {}
 
 

@@ -1,7 +1,7 @@
 """Measures training speed with real steps of small models.
 
-Timing two shapes determines both parts of a `StepTimeModel`. The result is a first guess of how
-many steps fit into the minutes; the run itself follows the clock.
+Timing two shapes determines both terms of a `StepTimeModel`. The result is a first estimate of the
+number of steps that fit into the minutes; the run itself follows the clock.
 """
 
 import statistics
@@ -23,11 +23,11 @@ from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.settings import OptimConfig, Precision
 from ownwords.training.step_time import DeviceSpeeds, StepTimeModel, step_flops
 
-_TIMED_S, _TIMED = 0.25, 3  # the least seconds and steps of a timing, if there is time
+_TIMED_S, _TIMED = 0.25, 3  # minimum seconds and steps of a timing, if there is time
 
 
 class StepTiming(NamedTuple):
-    """The measured seconds of a step of one shape."""
+    """The measured seconds of a step with one shape."""
 
     layers: int
     flops: float  # of the whole step
@@ -35,7 +35,7 @@ class StepTiming(NamedTuple):
 
 
 def assumed_speeds(device: Device, *, is_lora: bool = False) -> DeviceSpeeds:
-    """The speeds to assume as long as nothing has been measured."""
+    """The speeds to assume until something has been measured."""
     precision = precisions(device, is_lora=is_lora)[0]
     return PLAN_CONSTANTS.assumed_speeds(device.kind, precision, is_lora=is_lora)
 
@@ -53,8 +53,8 @@ def measure_speeds(
 ) -> DeviceSpeeds:
     """Time a few steps of each shape in each precision, in at most `seconds` seconds.
 
-    Shapes are timed in order, so give the most important one first; one that takes too long is
-    timed with fewer rows. For a LoRA of `rank`, give its base; its steps are long, so only the
+    Shapes are timed in order, so pass the most important one first; a shape that takes too long is
+    timed with fewer rows. For a LoRA of `rank`, pass its base; its steps are long, so only the
     likeliest precision is timed. Returns assumed speeds if nothing could be timed.
     """
     ends = time.perf_counter() + seconds
@@ -95,11 +95,12 @@ def measure_speeds(
 
 
 def precisions(device: Device, *, is_lora: bool = False) -> tuple[Precision, ...]:
-    """The precisions to try on a device, the most exact first: there may be time for only one.
+    """The precisions to try in order: the most exact first, or for a LoRA the likeliest.
 
-    The faster product of the device decides. If that is float32, the compiled blocks multiply
-    "bf16" in float32 too, and it moves fewer bytes. The frozen weights under a LoRA may be
-    multiplied in int16, and are not kept in "bf16", which would leave them rounded.
+    There may be time for only one. They depend on whether the device multiplies float32 or bfloat16
+    faster. If it is float32, the compiled blocks multiply in float32 with "bf16" too, which moves
+    fewer bytes. The frozen weights under a LoRA may be multiplied in int16; "bf16" is not tried,
+    because it would round them.
     """
     library = find_library() if device.kind == "cpu" else None
     if is_lora and library is not None and library.has_fast_int16:
@@ -112,10 +113,10 @@ def precisions(device: Device, *, is_lora: bool = False) -> tuple[Precision, ...
 
 
 def fit_step_time(samples: Sequence[StepTiming], before: StepTimeModel) -> StepTimeModel:
-    """Fit a step time model to the first and the last sample; neither part is ever negative.
+    """Fit a step time model to the first and the last sample; neither term is ever negative.
 
-    One shape alone cannot separate the two parts: then both parts of `before` are scaled by the
-    same factor, so that it predicts the last sample.
+    A single shape cannot separate the two terms: then both terms of `before` are scaled by the same
+    factor, so that the model predicts the last sample.
     """
     first, last = samples[0], samples[-1]
     determinant = first.layers * last.flops - last.layers * first.flops
@@ -153,7 +154,7 @@ def _steps(
     seconds: float,
     rank: int,
 ) -> list[float]:
-    """The seconds of real steps: forward, backward, optimizer; of a LoRA of that rank, if any."""
+    """The seconds of real steps (forward, backward, optimizer); `rank` above 0: of a LoRA."""
     adapter = lora.attach(model, lora.AdapterConfig(rank), seed=1) if rank else None
     optimizer = Optimizer(model.train(), optim)
     generator = torch.Generator().manual_seed(1)
@@ -174,7 +175,7 @@ def _steps(
 
     taken: list[float] = []
     try:
-        # The first step chooses kernels, too: it counts only if there is no time for another.
+        # The first step also chooses kernels, so it counts only if there is no time for another.
         first = step()
         if first > seconds:
             return [first]

@@ -1,8 +1,8 @@
 """Tokenized texts on disk: encoded once, memory-mapped, and named by a hash of their content.
 
-A folder holds the ids of all documents end to end (`tokens.bin`, little-endian), and the offset of
-each document with the meaning of the ids (`index.json`). It is a cache: a damaged folder is encoded
-again.
+A folder holds the concatenated ids of all documents (`tokens.bin`, little-endian) and an index with
+the offset of each document and the tokenizer's special ids (`index.json`). It is a cache: if a
+folder is damaged, the texts are encoded again.
 
 Shapes: N tokens, D documents; D1 is D + 1.
 """
@@ -36,9 +36,9 @@ _GROUP = 4 << 20
 _NOTHING = np.zeros(0, np.uint32)
 
 REPLAY = "replay.txt.xz"  # in a base's directory
-DIVIDER = "\x1c"  # of its texts
-_MAX_REPLAY_BYTES = 64 << 20  # a hundred times what a base writes
-_MAX_UNPACKER_BYTES = 128 << 20  # twice what LZMA's largest preset needs
+DIVIDER = "\x1c"  # between its texts
+_MAX_REPLAY_BYTES = 64 << 20  # 100 times the size of a base's replay text
+_MAX_UNPACKER_BYTES = 128 << 20  # twice the memory that LZMA's largest preset needs
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ class TokenDataset:
     ids: npt.NDArray[Any]  # [N], memory-mapped: uint16, or uint32 for a large vocabulary
     offsets_D1: npt.NDArray[np.int64]
     text_bytes: int  # of the texts in UTF-8
-    start: int | None = None  # the token that documents begin with; None: with their text
+    start: int | None = None  # the token that documents begin with; None: they have none
     end: int | None = None  # the token that documents end with
     row_start: int | None = None  # the id that every row begins with; None: any
     # The number of tokens at the start of each document that are not learned; None: none.
@@ -92,8 +92,8 @@ def build_dataset(
 ) -> TokenDataset:
     """Encode documents into `root/<key>/`, or open the folder if it exists.
 
-    A document becomes its start token, the ids of its prompt and of its text, and its end token;
-    without start and end if the tokenizer has none, or `marks` is false. The names of special
+    A document becomes its start token, the ids of its prompt and of its text, and its end token.
+    Start and end are left out if the tokenizer has none or `marks` is false. The names of special
     tokens in a text are encoded as plain text.
     """
     progress = Progress() if progress is None else progress
@@ -156,12 +156,12 @@ def open_dataset(folder: Path) -> TokenDataset:
 
 
 def prune_datasets(root: Path) -> None:
-    """Delete all but the datasets used last; a process keeps those that it has mapped."""
-    with suppress(OSError):  # another process prunes, too
+    """Delete all but the most recently used datasets; those mapped by a process stay readable."""
+    with suppress(OSError):  # another process may be pruning too
         folders = [index.parent for index in root.glob(f"[!.]*/{_INDEX}")]
         folders.sort(key=lambda folder: folder.stat().st_mtime, reverse=True)
         for old in folders[MAX_DATASETS:]:
-            shutil.rmtree(old, ignore_errors=True)  # Windows: a file is open elsewhere
+            shutil.rmtree(old, ignore_errors=True)  # on Windows a file may be open elsewhere
 
 
 def _write_tokens(
@@ -172,7 +172,7 @@ def _write_tokens(
     end: int | None,
     stage: Stage,
 ) -> tuple[list[int], list[int]]:
-    """Write the ids of all documents; returns the offset of each and of the end, and `prompts`."""
+    """Write the ids of all documents; return the offsets of each and of the end, and `prompts`."""
     before = [] if start is None else [np.array([start], np.uint32)]
     after = [] if end is None else [np.array([end], np.uint32)]
     offsets, prompts = [0], list[int]()
@@ -227,8 +227,8 @@ def _dtype(vocabulary: int) -> np.dtype[Any]:
 def read_replay(path: Path) -> list[TrainingText]:
     """Read the texts of a replay file; ModelError if it is damaged.
 
-    A base has written them, to be mixed into fine-tuning so that it forgets less. What the base was
-    trained on is seldom available, and hundreds of times its size.
+    The base generated these texts. Mixed into fine-tuning, they make the model forget less. The
+    base's own training data is seldom available, and hundreds of times larger.
     """
     unpacker = lzma.LZMADecompressor(memlimit=_MAX_UNPACKER_BYTES)
     try:
@@ -244,6 +244,6 @@ def read_replay(path: Path) -> list[TrainingText]:
 
 
 def without_opening(text: TrainingText) -> TrainingText:
-    """A text without its first paragraph, which is its title, so that replay teaches no titles."""
+    """Remove the first paragraph of a text, its title, so that replay teaches no titles."""
     _, _, rest = text.text.partition("\n\n")
     return TrainingText(text.id, rest) if rest.strip() else text

@@ -46,7 +46,7 @@ class _Settings:
 
     def get(self, key: str, default: object = None) -> Any:  # noqa: ANN401
         value = self._metadata.get(f"{self.architecture}.{key}", default)
-        # The caller refuses a list in place of a number; an array would have no truth value.
+        # A list, because the caller rejects it in place of a number; an array has no truth value.
         return value.tolist() if isinstance(value, np.ndarray) else value
 
 
@@ -154,9 +154,9 @@ def _llama3_factors(config: LlamaConfig, scaling: RopeScaling) -> Floats:
 
 
 def _llama3_scaling(config: LlamaConfig, settings: _Settings, factors: Floats) -> RopeScaling:
-    """Return the scaling that gives these factors, in Llama 3's bands; ModelError if none does.
+    """Return the scaling that gives these factors in Llama 3's bands; ModelError if none does.
 
-    The largest of them is the scaling's own factor.
+    The largest factor is the scaling's own.
     """
     context = settings.number(_ORIGINAL_CONTEXT, int, 8192)
     factor = round(float(factors.max()), 3)
@@ -213,7 +213,7 @@ def _read_gemma3(settings: _Settings, values: Mapping[str, Any]) -> dict[str, An
 
 
 def _query_scalar(layers: int, width: int, heads: int, head_dim: int) -> int:
-    """Return the query_pre_attn_scalar that llama.cpp assumes for Gemma 3; it has no key for it."""
+    """Return the query_pre_attn_scalar that llama.cpp assumes for Gemma 3, which has no key."""
     return width // heads if layers == 62 else head_dim
 
 

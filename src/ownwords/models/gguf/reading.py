@@ -29,19 +29,19 @@ _SUFFIX = ".gguf"
 _KEPT = 3  # conversions in the cache; the least recently used is deleted first
 # The types of a directory's weights by GGUF's name: in safetensors, and in config.json.
 _TYPES = {"f32": ("F32", "float32"), "f16": ("F16", "float16"), "bf16": ("BF16", "bfloat16")}
-_PORTION = 1 << 18  # weights rounded at a time, which fit the processor's cache
+_PORTION = 1 << 18  # weights rounded at a time, few enough for the processor's cache
 
 
 def is_gguf(path: Path) -> bool:
-    """Whether this is a file with the suffix of GGUF."""
+    """Whether this is a file with the suffix .gguf."""
     return path.suffix.lower() == _SUFFIX and path.is_file()
 
 
 def model_directory(path: Path, progress: Progress | None = None) -> Path:
     """Return the path itself, or for a GGUF file the directory that it is converted to.
 
-    A killed conversion starts again with the next call. Raises ModelError or ConfigError for a
-    file that cannot be used, WorkspaceError for a full disk.
+    A killed conversion starts again at the next call. Raises ModelError or ConfigError for a file
+    that cannot be used, WorkspaceError for a full disk.
     """
     if not is_gguf(path):
         return path
@@ -166,7 +166,7 @@ def _encoded(values: Floats, code: str, name: str) -> Iterator[memoryview]:
     for start in range(0, flat.size, _PORTION):
         portion = flat[start : start + _PORTION]
         if code == "BF16":
-            # Add half of the last bit that stays, and make ties even.
+            # Add half of the last bit that is kept, and round ties to even.
             bits = portion.view(np.uint32)
             rounded = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
             yield (rounded >> np.uint32(16)).astype("<u2").data.cast("B")
