@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Return the parser of the command line."""
     root_parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument("--folder", type=Path, default=Path("base.ownwords"))

@@ -1,4 +1,4 @@
-// SearchMode fast threads read what a model of some size is made of: the limit of writing.
+// How fast threads read as many bytes as a model of some size has: the limit of writing.
 // Each thread sums its part along four streams, as a matrix-vector product reads four rows.
 
 #include <chrono>
@@ -17,8 +17,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 typedef std::uint64_t Words __attribute__((vector_size(64)));
 
-// Words that are asked for ahead, into the second cache: some 5% more than without, while asking
-// past the caches ("non-temporal") would cost most of the bandwidth.
+// Words prefetched into the second-level cache: about 5% more bandwidth than without; non-temporal
+// prefetching, past the caches, would cost most of the bandwidth.
 constexpr long ahead = 32;
 constexpr std::size_t huge_page = std::size_t(2) << 20;
 
@@ -26,7 +26,7 @@ double since(Clock::time_point then) {
     return std::chrono::duration<double>(Clock::now() - then).count();
 }
 
-// Whole pages of the large kind, where the system has them: fewer addresses to look up.
+// Huge pages, if the system has them: fewer addresses to look up.
 Words* memory_of(std::size_t bytes) {
     const std::size_t whole = (bytes + huge_page - 1) / huge_page * huge_page;
     void* memory = std::aligned_alloc(huge_page, whole);
@@ -54,7 +54,7 @@ std::uint64_t sum(const Words* from, long words) {
 
 }  // namespace
 
-// bandwidth BYTES THREADS SECONDS: the best GB/s of a pass over so many bytes
+// bandwidth BYTES THREADS SECONDS: the best GB/s of a pass over BYTES bytes
 int main(int count, char** given) {
     if (count != 4) return 2;
     const long threads = std::atol(given[2]);

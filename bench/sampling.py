@@ -107,7 +107,7 @@ def main() -> int:
 
 
 def parse_setting(text: str) -> Setting:
-    """ "temperature=0.8,min_p=0.05" """
+    """Parse a setting such as "temperature=0.8,min_p=0.05"."""
     return {name: float(value) for name, value in (item.split("=") for item in text.split(","))}
 
 

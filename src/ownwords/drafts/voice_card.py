@@ -193,14 +193,14 @@ class VoiceCard:
 
     @property
     def skill(self) -> str:
-        """The card as SKILL.md, which agents read when they are asked to write."""
+        """Return the card as SKILL.md, which agents read when they are asked to write."""
         name = re.sub(r"[^a-z0-9]+", "-", self.portrait.name.lower()).strip("-")[:40] or "me"
         about = f"Write in the voice of the author of {self.portrait.name or 'this blog'}"
         front = f"---\nname: write-like-{name}\ndescription: {_one_line(about)}. Use it for posts,"
         return f"{front} drafts and rewriting.\n---\n\n{LOOP}\n{self.text}"
 
     def modelfile(self, base: str = "gemma3:4b") -> str:
-        """The card as the system prompt of a model in Ollama."""
+        """Return the card as the system prompt of a model in Ollama."""
         system = f"{_TASK}\n\n{self.text}".replace('"""', "“")
         return (
             f"# ollama create in-my-voice -f Modelfile\nFROM {base}\n"

@@ -37,7 +37,7 @@ _QUICK_SCORING = ScoreConfig(seeds=5, prompts=3, max_tokens=300, base_samples=2,
 
 
 def find_base(name: str) -> Path | None:
-    """The folder of a base by name or path: "" is the built-in one, "none" gives None."""
+    """Return the folder of a base by name or path: "" is the built-in one, "none" gives None."""
     return None if name == SCRATCH else catalogue.find(name)
 
 
@@ -228,13 +228,13 @@ class StageCache:
             self._entries = {}
 
     def get(self, stage: str, depends_on: Mapping[str, str], kind: type[T]) -> T | None:
-        """The stage's result if its dependencies are equal, else None; `kind` is its dataclass."""
+        """Return the stage's result as a `kind` if its dependencies are equal, else None."""
         if self.inputs(stage) != depends_on:
             return None
         return self.latest(stage, kind)
 
     def latest(self, stage: str, kind: type[T]) -> T | None:
-        """The stage's last result, whatever its dependencies were; None if there is none."""
+        """Return the stage's last result, whatever its dependencies were; None if there is none."""
         entry = self._entries.get(stage)
         try:
             return decode(kind, entry.figures, unknown="ignore") if entry else None
@@ -242,12 +242,12 @@ class StageCache:
             return None
 
     def inputs(self, stage: str) -> Mapping[str, str]:
-        """The dependencies that the stage's result was made from; empty if it never finished."""
+        """Return the dependencies of the stage's result; empty if the stage never finished."""
         entry = self._entries.get(stage)
         return entry.depends_on if entry else {}
 
     def seconds(self, stage: str) -> float:
-        """The seconds that the stage took; 0 if it never finished."""
+        """Return the seconds that the stage took; 0 if it never finished."""
         entry = self._entries.get(stage)
         return entry.seconds if entry else 0.0
 
@@ -295,7 +295,7 @@ def title_for(report: Report) -> str:
 
 
 def prompt_of(title: str) -> str:
-    """The prompt for a text with this title, in the format of `archive.corpus`."""
+    """Return the prompt for a text with this title, in the format of `archive.corpus`."""
     return f"{title}\n\n" if title else ""
 
 

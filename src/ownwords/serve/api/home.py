@@ -44,7 +44,7 @@ _INSPECTION_MINUTES = 5
 
 
 def routes(state: AppState, open_workspace: Open) -> list[BaseRoute]:
-    """The routes of /api/home, /api/blog and uploads, and those of sources and workspaces."""
+    """Return the routes of /api/home, /api/blog, uploads, sources and workspaces."""
     opens = partial(_open_workspace, state, open_workspace)
     return [
         json_route(state, "GET", "/api/home", show_home),
