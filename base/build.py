@@ -161,7 +161,7 @@ def measured(args: argparse.Namespace) -> int:
 
 
 def stop_after(hours: float | None) -> None:
-    """Save and stop after so many hours, as with Ctrl-C."""
+    """Save and stop after a number of hours, as with Ctrl-C."""
     if hours:
         timer = threading.Timer(hours * 3600, os.kill, (os.getpid(), signal.SIGTERM))
         timer.daemon = True

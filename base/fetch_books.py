@@ -103,7 +103,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def fetch(folder: Path, books: int, language: str, client: PoliteClient, site: str = SITE) -> int:
-    """Fetch books until `folder` holds so many, in UTF-8 without the licence; return how many."""
+    """Fetch books, in UTF-8 without the licence, until `folder` holds `books`; return how many."""
     start = f"{site}/robot/harvest?filetypes[]=txt&langs[]={language}"
     path = folder / ".fetched" / "state.json"
     state = {"page": start, "unusable": {}}

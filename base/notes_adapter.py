@@ -115,7 +115,7 @@ class NotesTraining:
     def train(
         self, settings: Recipe, minutes: float, device: Device, seed: int, begin: Path | None
     ) -> None:
-        """Train for so many minutes, or from the newest checkpoint on; store the adapter."""
+        """Train for some minutes, from the newest checkpoint if there is one; store the adapter."""
         model = bundle.load(catalogue.find(BASE)).model
         adapter = lora.attach(
             model, lora.AdapterConfig(settings.lora.rank, settings.lora.alpha), seed=1

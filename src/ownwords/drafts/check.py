@@ -517,7 +517,7 @@ def _packed(figures: LearnedFigures, arrays: LearnedArrays) -> bytes:
 
 
 def _unpacked(kept: KeptFile) -> tuple[LearnedFigures, LearnedArrays] | None:
-    """Return what was learned; None if it must be learned anew."""
+    """Return what was learned; None if it must be learned again."""
     try:
         with np.load(io.BytesIO(kept.read()), allow_pickle=False) as stored:
             figures = msgspec.json.decode(stored["figures"].tobytes(), type=LearnedFigures)

@@ -309,7 +309,7 @@ class Content:
         return all(often[key] > 1 for scope in own for key in scope)
 
     def _applies_to_same(self, side: tuple[int, int], note: "Content") -> bool:
-        """Whether each part on a side stands before the same words as in a note, or else after."""
+        """Whether each part on a side is before the same words as in a note, or else after them."""
         keys = _contents(self.parts) & _contents(note.parts)
         own, theirs = self._scopes(side, keys), note._scopes(side, keys)
         if side == _NOT and len(own) != len(theirs):

@@ -127,7 +127,7 @@ class MarkChoices:
         return self._count([*others, *(_choice(text, *edit) for edit in edits)])
 
     def changed_words(self, text: str, drafted: Iterable[str], saved: str) -> "MarkChoices":
-        """Count anew the words of a draft that the author has replaced in a text."""
+        """Count the draft words that the author replaced in a text, in place of earlier counts."""
         others = [each for each in self.choice if (each.text, each.kind) != (text, CHANGED)]
         pairs = _changed_words(drafted, saved)
         return self._count([*others, *(_choice(text, CHANGED, *pair) for pair in pairs)])

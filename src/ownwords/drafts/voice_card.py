@@ -236,7 +236,7 @@ def _one_line(text: str) -> str:
 
 
 def voice_card(archive: Archive, about: str = "", words: int = 1200) -> VoiceCard:
-    """Return a card of about so many words on how the author writes, for a task if given."""
+    """Return a card of about `words` words on how the author writes, for a task if given."""
     report = msgspec.json.decode(archive.get_meta("report") or "{}", type=_Named)
     name = new_name(archive.path.parent) or report.name
     counts = (REFERENCE / MANNER_FILE).read_bytes()
@@ -254,7 +254,7 @@ def voice_card(archive: Archive, about: str = "", words: int = 1200) -> VoiceCar
 
 
 def passages(archive: Archive, about: str, words: int) -> tuple[VoicePassage, ...]:
-    """Return passages of the author near a task and unlike each other, of about so many words."""
+    """Return passages of the author near a task, unlike each other, of about `words` words."""
     return tuple(_passages(archive, _documents(archive), about, words))
 
 

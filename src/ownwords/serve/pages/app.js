@@ -108,7 +108,7 @@ async function showPart(element, where, left) {
   await part.show(element, where, left);
 }
 
-/** Show the page anew. */
+/** Show the page again. */
 export function refresh() {
   shown = null;
   return route();
@@ -201,7 +201,7 @@ async function open({ path, name }) {
   location.assign("/#/home"); // leads to the blog that was opened last
 }
 
-/** Show the list anew. */
+/** Show the list again. */
 function showBlogsAgain() {
   document.querySelector("dialog[open]")?.close();
   return showBlogs();

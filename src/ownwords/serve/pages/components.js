@@ -231,7 +231,7 @@ export function ask(heading, body, { yes = t`Yes`, no = t`Cancel`, danger = fals
 /** Ask before something is deleted or ended. */
 export const confirm = (heading, wording, yes = t`Delete`) => ask(heading, quiet(wording), { yes, danger: true });
 
-/** Copy a text, and `say` so; where the browser forbids it, select it in `shown`. */
+/** Copy a text, and `say` so; if the browser forbids it, select it in `shown`. */
 export async function copy(text, shown = null, say = toast) {
   try {
     await navigator.clipboard.writeText(text);

@@ -193,7 +193,7 @@ function blogStep(state) {
     await read(source);
   }) : path.focus());
 
-  /** Show an error where the file or the path was given. */
+  /** Show an error beside the input of the file or path. */
   async function shownHere(work) {
     try {
       await work();
@@ -325,7 +325,7 @@ function reading(times) {
   return named[part] ?? t`1/${part} of your posts`;
 }
 
-/** What the model writes while it is trained, read anew while it is unfolded. */
+/** What the model writes while it is trained, reloaded while it is unfolded. */
 function samplesOf(left) {
   const texts = el("div.stack"), node = folded(t`What it writes along the way`, texts);
   const read = live(left, (signal) => get("/api/samples", {}, signal), (samples) => redraw(texts, samples, () =>

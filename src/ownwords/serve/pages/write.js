@@ -453,13 +453,13 @@ function reportOf(result, seed) {
     finished === "stop" && [" ", t`The model ended the text itself.`]);
 }
 
-/** Where each character begins, and the text ends: the server counts characters, not their halves. */
+/** Where each character begins, and the text ends: the server counts code points, not UTF-16 units. */
 function placesIn(text) {
   let at = 0;
   return [...Array.from(text, (character) => (at += character.length) - character.length), text.length];
 }
 
-/** What a rewrite changes, in the draft's own characters: sentences written anew, and single edits in what stays. */
+/** What a rewrite changes, as places in the draft: rewritten sentences, and single edits in the others. */
 function changesOf(draft, { edits, sentences }) {
   const anew = [], places = placesIn(draft);
   let at = 0, written = "";
