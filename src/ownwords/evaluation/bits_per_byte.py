@@ -1,8 +1,8 @@
 """Bits per byte: how well a language model predicts texts, independent of its tokenizer.
 
-Every token counts once, including the end of the document, and is predicted by a distribution over
-the whole vocabulary that sums to one. A text also has other tokenizations than the scored one, so
-its true cost is at most this figure.
+Every token counts once, including the end token of a document. It is predicted by a distribution
+over the whole vocabulary that sums to one. A text also has other tokenizations than the scored one,
+so its true cost is at most this figure.
 
 Shapes: B rows, T tokens of a row, N scored tokens, C width, V vocabulary.
 """
@@ -36,7 +36,7 @@ class Window:
     document: int
     begin: int
     end: int
-    first: int  # the first target scored; those before are context
+    first: int  # the first target scored; earlier ones are only context
 
 
 def score(
@@ -56,7 +56,7 @@ def score(
     stride = stride or max(1, context // 2)
     rows = encode(tokenizer, texts)
     nats = document_nats(model, rows, context, stride)
-    # Without a preceding token, the first one costs as much as a uniform guess.
+    # If no token precedes the first one, it costs as much as a uniform guess.
     is_bare = tokenizer.start is None and tokenizer.end is None
     first = math.log(model.config.vocabulary) if is_bare else 0.0
     scores = (
@@ -106,7 +106,7 @@ def _windows(document: int, targets: int, context: int, stride: int) -> Iterator
     scored = 0
     while scored < targets:
         end = min(targets, scored + (stride if scored else context))
-        # Overlapping windows start as early as the context allows, also the last one.
+        # Overlapping windows start as early as the context allows, including the last one.
         begin = scored if stride == context else max(0, end - context)
         yield Window(document, begin, end, scored)
         scored = end

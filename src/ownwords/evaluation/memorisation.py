@@ -1,4 +1,4 @@
-"""Measures how much training text a model knows by heart.
+"""Measures how much of its training text a model has memorised.
 
 Shapes: B samples, T tokens, C width, V vocabulary.
 """
@@ -16,7 +16,7 @@ from ownwords.evaluation.verbatim import Extraction
 from ownwords.models.decoder import CausalLM, eval_mode
 from ownwords.tokenizers.tokenizer import Tokenizer
 
-# About as much text as the 50 tokens of Carlini et al. 2021 and 2023, given and to be extracted.
+# Words to give and to extract: about as much text as the 50 tokens of Carlini et al. 2021 and 2023.
 WORDS = 40
 
 _MIN_WORDS = 5
@@ -35,7 +35,7 @@ def extraction(
     """Measure how often greedy decoding continues training and held-out posts word for word.
 
     Passages are counted in words, so that models with different vocabularies can be compared. Their
-    length is halved if no training post is as long, or most passages exceed the model's context.
+    length is halved if no training post is long enough, or most passages exceed the context.
     """
     context = model.config.context
     while True:
@@ -62,7 +62,7 @@ class _Passage(NamedTuple):
 def _word_passages(
     tokenizer: Tokenizer, posts: Sequence[str], words: int, samples: int
 ) -> list[_Passage]:
-    """Draw passages of 2 * `words` words within posts, which do not overlap."""
+    """Draw non-overlapping passages of 2 * `words` words, each within one post."""
     generator = np.random.default_rng(1)
     posts = [posts[i] for i in generator.permutation(len(posts))[:samples]]
     cut = [(number, half) for number, post in enumerate(posts) for half in _halves(post, words)]
@@ -81,7 +81,7 @@ def _word_passages(
 
 
 def _halves(post: str, words: int) -> Iterator[tuple[str, str]]:
-    """Yield the consecutive passages of a post, in two halves of `words` words each."""
+    """Yield the consecutive passages of a post, each as two halves of `words` words."""
     _, starts, ends = hash_words(post)
     for first in range(0, len(starts) - 2 * words + 1, 2 * words):
         middle, last = int(ends[first + words - 1]), first + 2 * words

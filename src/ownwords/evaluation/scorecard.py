@@ -33,14 +33,14 @@ class ModelFacts:
     judged_bytes: int
     version: str
     made_on: str  # ISO day
-    epochs: float | None = None  # how often it has read its training posts, if recorded
+    epochs: float | None = None  # the number of training epochs, if recorded
 
 
 @dataclass(frozen=True, slots=True)
 class BitsRow:
     """Bits per byte of one model on the held-out posts, with 95% intervals.
 
-    `gain` is the difference by which our model is better on the same posts.
+    `gain` is the difference in bits per byte by which our model is better on the same posts.
     """
 
     name: str
@@ -67,11 +67,11 @@ class CopiedPassage:
 
 @dataclass(frozen=True, slots=True)
 class Memorised:
-    """What the model knows by heart, and what it copies."""
+    """What the model has memorised, and what it copies."""
 
-    words: int  # given, and as many to be reproduced
+    words: int  # in the given prefix, and in the text to be reproduced
     training: Estimate  # share of training passages reproduced
-    held_out: Estimate  # the same of held-out passages: the rate by chance
+    held_out: Estimate  # the same for held-out passages: the rate by chance
     unguarded: CopiedPassage
     guarded: CopiedPassage | None  # None without a guard
     real: CopiedPassage  # longest passage that held-out posts share with training posts
@@ -79,7 +79,7 @@ class Memorised:
 
 @dataclass(frozen=True, slots=True)
 class WritingSample:
-    """The same prompt and seed with the base and with the tuned model."""
+    """A text by the model, and one by its base with the same prompt and seed."""
 
     prompt: str  # empty: a new text
     seed: int

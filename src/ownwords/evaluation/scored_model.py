@@ -45,7 +45,7 @@ class SamplePrompt:
 class ScoredModel:
     """A model directory, and its name in messages.
 
-    Its bits are measured with `adapter` merged; it writes without.
+    Its bits are measured with `adapter` merged; it writes without the adapter.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class ScoredModel:
 
     @property
     def epochs(self) -> float | None:
-        """How often it has read its training posts, if recorded."""
+        """The number of training epochs, if recorded."""
         return times_read(self.provenance)
 
     @property
@@ -151,7 +151,7 @@ class ScoredModel:
         model = loaded.model
         if self._adapter:
             lora.merge_stored(model, self._adapter)
-        # bfloat16 takes a third of the time, and hardly more bits. Measured: docs/log.md.
+        # bfloat16 takes a third of the time and hardly changes the bits. Measured: docs/log.md.
         if not fused.keeps_bf16(next(model.parameters())):
             model.float()
         return model, tokenizer

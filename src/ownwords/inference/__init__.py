@@ -1,1 +1,1 @@
-"""A model at work: ids in, ids out."""
+"""Generates text with a model, from token ids to token ids."""

@@ -35,9 +35,9 @@ class EngineCache(Protocol):
     def forward(self, inputs: RowInputs, *, all_positions: bool = False) -> Logits:
         """Append ids to some rows in one batch and return next-token logits.
 
-        The logits after the last id of each row, [R, V], or with `all_positions` after every id,
-        [N, V], in the order of the inputs. Raises OwnwordsError, before it changes the cache, for
-        unknown rows, invalid ids, or too many of them.
+        They are the logits after the last id of each row, [R, V], or with `all_positions` after
+        every id, [N, V], in the order of the inputs. Raises OwnwordsError for unknown rows, invalid
+        ids or too many ids, before it changes the cache.
         """
 
     def truncate(self, row: int, length: int) -> None:
@@ -93,7 +93,7 @@ def check_weight_format(weights: WeightFormat, folder: Path) -> None:
 
 
 def not_finite_error(name: str, folder: Path) -> ModelError:
-    """The error for a tensor with NaN or infinity in it."""
+    """Return the error for a tensor that contains NaN or infinity."""
     return ModelError(
         f"{folder}: {name!r} holds numbers that are not finite",
         hint="its training diverged or the file is damaged: download or train it again",

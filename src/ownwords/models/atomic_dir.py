@@ -41,7 +41,7 @@ def replace_dir(folder: Path) -> Iterator[Path]:
 def scratch_dir(folder: Path) -> Iterator[Path]:
     """Yield an empty folder of this name, inside a temporary one that is removed at the end.
 
-    Removes what a killed process left of an earlier one. Raises OSError.
+    It first removes what a killed process left behind. Raises OSError.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     _settle(folder)
@@ -81,11 +81,11 @@ def _folder_beside(folder: Path) -> Path:
 
 
 def _begin(folder: Path, stack: ExitStack) -> Path:
-    """Create the draft of a folder; again if another process has cleaned it up meanwhile."""
+    """Create the draft of a folder; try again if another process has just cleaned it up."""
     while True:
         beside = _folder_beside(folder)
         stack.callback(shutil.rmtree, beside, ignore_errors=True)
-        # While the lock is held, no other process cleans this up as abandoned.
+        # While the lock is held, no other process treats this folder as abandoned.
         stack.enter_context(locked(beside / _LOCK, f"{beside} is in use", ""))
         with suppress(FileNotFoundError):
             (beside / folder.name).mkdir()
@@ -102,7 +102,8 @@ def _settle(folder: Path) -> None:
             aside.rename(folder)
     for path in folder.parent.iterdir():
         is_ours = path.name.startswith(f".{folder.name}.") and path.suffix == UNFINISHED
-        has_draft = (path / folder.name).exists()  # checked before the lock: it is made under it
+        # Check this before the lock, because the draft is created while the lock is held.
+        has_draft = (path / folder.name).exists()
         if is_ours and not is_held(path / _LOCK):
             if has_draft:
                 shutil.rmtree(path, ignore_errors=True)
@@ -124,7 +125,7 @@ def _put(beside: Path, folder: Path) -> None:
 
 
 def _flush(folder: Path) -> None:
-    """Flush the names in a folder to the disk; Windows has no such call, and journals names."""
+    """Flush a folder's entries to the disk; Windows has no such call, but journals them."""
     if sys.platform != "win32":
         handle = os.open(folder, os.O_RDONLY)
         try:

@@ -1,6 +1,6 @@
 """A model with its tokenizer, saved as and loaded from a directory in Hugging Face's layout.
 
-Neither is saved without the other; `directory` lists the files, and reads all but the weights.
+Neither is saved without the other. `directory` lists the files, and reads all except the weights.
 """
 
 import re
@@ -36,7 +36,7 @@ from ownwords.models.directory import (
 )
 from ownwords.models.untrusted_files import ModelError, preview
 
-# A folder is replaced only if it holds no files but these, which the new model replaces.
+# A folder is replaced only if it holds no other files than these.
 _MODEL_FILES = re.compile(
     r"(config|generation_config|ownwords|preprocessor_config)\.json|README\.md|(LICENSE|NOTICE).*"
     r"|\.gitattributes|model.*\.safetensors|model\.safetensors\.index\.json|pytorch_model.*\.bin"
@@ -69,12 +69,12 @@ def save(
 ) -> None:
     """Write a model directory atomically, replacing an existing one.
 
-    `dtype` (float32, bfloat16, float16) rounds the weights; without it they keep their type.
-    `int8` quantises the matrices, which only ownwords reads.
-    `copy_guard` is the file `inference.copy_guard` computed from the training text, `adapter` what
-    `lora.stored_tensors` gave of the LoRA that is merged into the weights. Front matter is added to
-    a `card` that has none ("---"), with the `license` of its base. Raises ModelError if tokenizer
-    and model do not match or the folder holds files that are not a model's, WorkspaceError if
+    `dtype` (float32, bfloat16, float16) rounds the weights; without it they keep their type. `int8`
+    quantises the matrices; only ownwords can read such a model. `copy_guard` is the file that
+    `inference.copy_guard` computes from the training text. `adapter` is the result of
+    `lora.stored_tensors` for the LoRA that is merged into the weights. A `card` without front
+    matter ("---") gets one, with the `license` of the base. Raises ModelError if tokenizer and
+    model do not match or the folder holds files that do not belong to a model, WorkspaceError if
     writing fails.
     """
     folder, config = Path(folder), model.config
@@ -94,7 +94,7 @@ def save(
     ids = {"bos_token_id": tokenizer.start, "eos_token_id": tokenizer.end}
     dtypes = {dtype or parameter.dtype for parameter in model.parameters()}
     narrowest = min(dtypes, key=lambda torch_dtype: torch_dtype.itemsize)
-    # With "int8" transformers refuses it, rather than start from random weights.
+    # "int8" makes transformers refuse the model instead of starting from random weights.
     stored = "int8" if int8 else str(narrowest).removeprefix("torch.")
     files[CONFIG] = encode_json({**config.to_hf(), **ids, "torch_dtype": stored})
     files[GENERATION] = encode_json({**ids, **(generation or {})})
@@ -132,7 +132,7 @@ def load(
 
     Everything is checked before the weights are read: ModelError or ConfigError says what is
     missing, damaged or inconsistent. Without `dtype` the weights keep the type of their file.
-    The matrices of a quantised model are restored: it can be trained and exported as any other.
+    The matrices of a quantised model are restored: it can be trained and exported like any other.
     """
     with open_directory(folder) as path:
         contents = directory.read(path)
@@ -141,7 +141,7 @@ def load(
 
 
 def check_replaceable(folder: Path, config: str = CONFIG) -> None:
-    """Raise ModelError if the folder holds what is no model's, or not the file `config`."""
+    """Raise ModelError if the folder holds files of no model, or lacks the file `config`."""
     if folder.exists() and not folder.is_dir():
         raise ModelError(f"{folder} is a file", hint="give the name of a folder")
     names = {path.name for path in folder.iterdir()} if folder.exists() else set()

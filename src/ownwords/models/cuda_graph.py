@@ -10,7 +10,7 @@ _capturing = threading.Lock()  # PyTorch allows one capture at a time in a proce
 
 
 class Capturer:
-    """Captures functions on one device; their graphs share memory, and are never run together."""
+    """Captures functions on one device; their graphs share memory, so they never run at once."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -20,11 +20,11 @@ class Capturer:
     def capture(self, function: Callable[[], Tensor], warm_up: int = 0) -> Callable[[], Tensor]:
         """Return a function that replays all kernels of `function`, and returns the same tensor.
 
-        Before, it is called `warm_up` times, which sets up what must not be captured. RuntimeError
-        if it waits for the device.
+        Before the capture, `function` is called `warm_up` times, for setup work that must not be
+        captured. RuntimeError if it waits for the device.
         """
         current, stream = torch.cuda.current_stream(self._device), self._stream
-        # The outer `stream` makes `current` current again: a failed capture leaves its own so.
+        # The outer `stream` restores the current stream: a failed capture leaves its own in place.
         with _capturing, torch.cuda.device(self._device), torch.cuda.stream(current):
             stream.wait_stream(current)
             try:
@@ -33,7 +33,7 @@ class Capturer:
                         function()
                 current.wait_stream(stream)
                 graph = torch.cuda.CUDAGraph()
-                # Thread-local: what other threads of the server do must not end the capture.
+                # Thread-local, so that other threads of the server cannot end the capture.
                 with torch.cuda.graph(graph, self._pool, stream, "thread_local"):
                     result = function()
             except RuntimeError:

@@ -1,7 +1,7 @@
 """GPT-2, and the small GPT-3 models: learned positions, LayerNorm, biases, GELU.
 
-Radford et al. 2019; Brown et al. 2020 (arXiv 2005.14165), whose small models have the same parts
-(the paper alternates dense and sparse attention, which reproductions omit).
+Radford et al. 2019; Brown et al. 2020 (arXiv 2005.14165). The small GPT-3 models have the same
+parts (the paper alternates dense and sparse attention, but reproductions omit that).
 Shapes: B batch, T tokens, C width.
 """
 

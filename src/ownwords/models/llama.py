@@ -86,11 +86,11 @@ class Llama(CausalLM):
         return x_BTC
 
     def initial(self, name: str, shape: torch.Size) -> tuple[float, float]:
-        """Zero for the output matrices, so that blocks initially add nothing.
+        """Return mean and std; a std of 0 for output matrices makes blocks initially add nothing.
 
-        Embedding and head: 0.02, less above a width of 256, because with a tied head a new model
-        predicts the token it has just read, with a logit of about std * width: 5 is harmless, the
-        20 of width 1,024 would not be. Others: 1 / sqrt(inputs), which keeps activations near one.
+        Embedding and head: 0.02, but less above a width of 256. With a tied head a new model
+        predicts the token that it has just read, with a logit of about std * width: 5 is harmless,
+        20 at a width of 1,024 is not. Others: 1 / sqrt(inputs), which keeps activations near 1.
         """
         if name.endswith("norm.weight"):
             return 1.0, 0.0
@@ -105,7 +105,7 @@ class Gemma3(Llama):
     """A Gemma 3 model, text only."""
 
     def initial(self, name: str, shape: torch.Size) -> tuple[float, float]:
-        """As Llama's, but without zeros, which the norm after an output would undo."""
+        """The same as Llama's, but without zeros, which the norm after an output would undo."""
         if name.endswith("norm.weight"):
             return 0.0, 0.0
         if name.endswith(("output.weight", "down.weight")):

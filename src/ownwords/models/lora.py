@@ -31,7 +31,7 @@ from ownwords.models.weights import read_tensors
 
 PEFT_CONFIG: Final = "adapter_config.json"
 PEFT_WEIGHTS: Final = "adapter_model.safetensors"
-_BEFORE = "before."  # prefixes the tensors of an adapter that is merged into the base
+_BEFORE = "before."  # prefix of the tensors of an adapter already merged into the base
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def merge_stored(model: CausalLM, path: Path) -> None:
 
 
 def stored_tensors(adapter: LoraAdapter, before: Path | None = None) -> dict[str, Tensor]:
-    """Return an adapter's tensors as stored, and those of `before`, one merged into its base."""
+    """Return an adapter's tensors as stored, and those of `before`, merged into the base."""
     earlier = read_tensors(before) if before else {}
     tensors = {f"{_BEFORE}{name}": tensor for name, tensor in earlier.items()}
     for name, layer in adapter.layers.items():
@@ -123,8 +123,8 @@ def stored_tensors(adapter: LoraAdapter, before: Path | None = None) -> dict[str
 def peft_files(path: Path, config: ModelConfig, base: str) -> tuple[bytes, dict[str, Tensor]]:
     """Return PEFT's settings and tensors for a stored adapter; `base` is the name of its base.
 
-    An adapter that was merged into the base before is joined with it: one LoRA with the sum of
-    their ranks. ModelError if it does not fit the model.
+    An adapter merged into the base before training is joined with this one into a LoRA with the
+    sum of their ranks. ModelError if it does not fit the model.
     """
     stored = read_tensors(path)
     tensors: dict[str, Tensor] = {}

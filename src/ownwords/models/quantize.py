@@ -11,7 +11,7 @@ At equal bits per number this loses less than a step of max|w|/7, llama.cpp's q4
 zero point stored with the scale. Measured: docs/verification.md.
 
 PyTorch computes with the restored numbers; only the C++ engine computes with codes. Only int8 is
-stored; `int4` is rounded to while a model is loaded.
+stored; weights are rounded to int4 when a model is loaded.
 
 Suffixes of tensors: O outputs (rows), I inputs (columns), G groups in a row, N numbers in a group.
 """
@@ -26,7 +26,7 @@ from ownwords.models.untrusted_files import ModelError
 from ownwords.models.weight_mapping import is_matrix
 
 _GROUP: Final = 32  # numbers that share a scale in int4
-# Numbers converted to float32 at a time: 4 MiB, which fit a processor's cache.
+# Numbers converted to float32 at a time: 4 MiB, which fits a processor's cache.
 _CHUNK: Final = 1 << 20
 
 
@@ -91,7 +91,7 @@ def quantize(model: nn.Module, bits: int) -> None:
 def int8_tensors(model: nn.Module, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
     """Return all tensors as stored: `<module>.packed`, `<module>.scale`, and the unquantised ones.
 
-    These are in `dtype`, or keep their type.
+    The unquantised ones are in `dtype`, or keep their type.
     """
     tensors: dict[str, Tensor] = {}
     for name, parameter in model.named_parameters():

@@ -41,7 +41,7 @@ _Size = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
 class _Entry(msgspec.Struct, forbid_unknown_fields=True):
     dtype: str
-    # Bounded, because the product of a million large numbers takes hours.
+    # Bounded, because multiplying a million large numbers would take hours.
     shape: Annotated[tuple[_Size, ...], msgspec.Meta(max_length=8)]
     data_offsets: tuple[_Size, _Size]
 
@@ -59,7 +59,7 @@ class TensorInfo:
 
 
 def read_header(path: Path) -> dict[str, TensorInfo]:
-    """Read the tensors of a file by name, in file order; ModelError if the file is damaged."""
+    """Read the entries of a file's tensors by name, in file order; ModelError if it is damaged."""
     return _read(path)[0]
 
 
@@ -126,7 +126,7 @@ def write_file(
 ) -> None:
     """Write a new file and flush it to the disk; raises OSError.
 
-    `tensors` are names, types and shapes, `blocks` the bytes of all of them in that order.
+    `tensors` gives names, types and shapes, `blocks` the bytes of all tensors in that order.
     """
     with path.open("xb") as file:
         file.write(encode_header(tensors, metadata))
@@ -143,10 +143,10 @@ Array = npt.NDArray[Any]
 
 
 def map_arrays(tensors: Iterable[TensorInfo]) -> dict[str, Array]:
-    """Map tensors as read-only arrays, by name; a file stays mapped while an array of it exists.
+    """Map tensors as read-only arrays, by name; a file stays mapped while one of its arrays exists.
 
-    Only for the types of weights and packed codes. Truncating a mapped file would kill the process
-    (SIGBUS), so model directories are replaced as a whole, and their files never rewritten.
+    Only types of weights and packed codes are supported. Truncating a mapped file would kill the
+    process (SIGBUS), so model directories are replaced as a whole, and files are never rewritten.
     """
     maps: dict[Path, mmap.mmap] = {}
     by_name: dict[str, Array] = {}

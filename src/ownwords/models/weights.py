@@ -32,7 +32,7 @@ FLOATS: Mapping[str, torch.dtype] = {
 }
 _DTYPES: Mapping[str, torch.dtype] = {**FLOATS, "I8": torch.int8, "U8": torch.uint8}
 _CODES: Mapping[torch.dtype, str] = {dtype: code for code, dtype in _DTYPES.items()}
-# Converted at a time: enough for the disk, and it fits the processor's cache.
+# Numbers converted at a time: enough to keep the disk busy, and they fit the processor's cache.
 _BLOCK_NUMBERS = 1 << 19
 
 
@@ -68,7 +68,7 @@ def load(
 
 
 def _blocks(weight: StoredWeight) -> Iterator[tuple[slice, Tensor]]:
-    """Yield the rows of a weight as stored, some at a time; codes are restored to float32."""
+    """Yield the stored rows of a weight, a few at a time; codes are restored to float32."""
     for part in _parts(weight.array.shape):
         block = _tensor(weight.array[part], weight.dtype)
         if weight.scales is not None:
@@ -101,8 +101,8 @@ def _narrowed(block: Tensor, dtype: torch.dtype, name: str) -> Tensor:
 def write(folder: Path, model: CausalLM, dtype: torch.dtype | None, *, int8: bool = False) -> None:
     """Write the weights into a new folder with Hugging Face's names, in `dtype` or their own type.
 
-    With `int8` the matrices are written quantised, and all with our names, since no other program
-    has such files. ModelError if the model has parameters that its family does not name.
+    With `int8` the matrices are quantised, and all tensors have our names, because no other program
+    reads such files. ModelError if the model has parameters that its family does not name.
     """
     parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
     names = hf_names(model.config)

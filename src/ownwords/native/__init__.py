@@ -1,1 +1,1 @@
-"""The part in C++: optional, built at install, found and called without importing torch."""
+"""The optional C++ library: built at install, loaded and called without importing torch."""

@@ -1,1 +1,1 @@
-"""From tokens and a fresh or known model to the best weights this machine and time allow."""
+"""Trains a new or existing model on tokens, as well as this machine and the time allow."""

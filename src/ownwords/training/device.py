@@ -14,20 +14,20 @@ from ownwords.core.hardware import keep_freed_memory
 from ownwords.models import fused
 from ownwords.training.settings import Precision
 
-# Messages of the CPU's and MPS's allocators; the others raise torch.OutOfMemoryError.
+# Messages of the allocators for CPU and MPS; the others raise torch.OutOfMemoryError.
 _OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "failed to allocate", "bad_alloc")
 
 
 @dataclass(frozen=True)
 class Device:
-    """A device; handles all differences between the kinds."""
+    """A device; handles all differences between the kinds of device."""
 
     kind: str  # cpu, cuda, rocm, mps, xpu
     torch_device: torch.device
 
     @property
     def is_asynchronous(self) -> bool:
-        """Whether reading a value makes the host wait for all work queued before."""
+        """Whether reading a value makes the host wait for all work queued before it."""
         return self.kind != "cpu"
 
     @property
@@ -47,7 +47,7 @@ class Device:
             self._runtime.synchronize()
 
     def autocast(self, precision: Precision) -> AbstractContextManager[object]:
-        """A context that computes products in bfloat16, or with frozen weights in int16."""
+        """A context with matrix products in bfloat16, or in int16 if the weights are frozen."""
         if precision == "int16":
             return fused.int16_products()
         if precision == "autocast":
@@ -62,7 +62,7 @@ class Device:
         return isinstance(error, RuntimeError) and any(words in message for words in _OUT_OF_MEMORY)
 
     def release_memory(self) -> None:
-        """Release the memory held in reserve, before a retry."""
+        """Release cached memory before a retry."""
         fused.pool.release()
         if self.is_asynchronous:
             self._runtime.empty_cache()
@@ -107,7 +107,7 @@ class Device:
 
 
 def choose(name: str | None = None, note: Callable[[str], object] | None = None) -> Device:
-    """The device to train on: the one of that name, or the best that works; see `hardware`."""
+    """The device to train on: the one with this name, or the best that works; see `hardware`."""
     device = torch.device(hardware.choose_device(name, hardware.TRAINING_DEVICES, note))
     if device.type == "cpu":
         keep_freed_memory()
@@ -116,7 +116,7 @@ def choose(name: str | None = None, note: Callable[[str], object] | None = None)
 
 def _peak_resident() -> int:
     try:
-        import resource  # noqa: PLC0415 - not there on Windows
+        import resource  # noqa: PLC0415 - missing on Windows
     except ImportError:
         return 0
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

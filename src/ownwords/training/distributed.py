@@ -1,9 +1,9 @@
 """Distributed training with DDP; with a single process nothing here has any effect.
 
-`torchrun` starts the processes and gives each its rank; `init_distributed` connects them. Each has
-the whole model, computes its own rows of every batch, and averages gradients with the others. Some
-rows have more targets than others, so the loop scales its loss by `world.size / tokens of the whole
-batch`. docs/scale-out.md lists the commands.
+`torchrun` starts the processes and gives each its rank; `init_distributed` connects them. Each
+process has the whole model, computes its own rows of every batch, and averages gradients with the
+others. Rows differ in their number of targets, so the loop scales its loss by `world.size / tokens
+of the whole batch`. docs/scale-out.md lists the commands.
 """
 
 import os
@@ -45,7 +45,7 @@ class World:
         return self.rank == 0
 
     def sum(self, x: Tensor) -> Tensor:
-        """The sum over all processes. Counts should come as float64 or int64."""
+        """The sum over all processes. Pass counts as float64 or int64."""
         if self.size == 1:
             return x
         total = x.detach().clone()
@@ -76,7 +76,7 @@ class World:
     def in_rank_order(self) -> Iterator[None]:
         """Run the block in the first process, then in one on each other machine, then in the rest.
 
-        Later ones find what the earlier ones cached, whether or not the disk is shared.
+        Later processes find what the earlier ones cached, whether or not they share a disk.
         """
         turn = 0 if self.is_first else 1 if self.local_rank == 0 else 2
         for _ in range(turn):
@@ -88,7 +88,7 @@ class World:
     def wrap(self, task: nn.Module) -> nn.Module:
         """The module to call instead of `task`, a module whose `forward` returns the loss.
 
-        DDP acts when it is called. All processes start from the first process's weights.
+        DDP synchronises when it is called. All processes start from the first process's weights.
         """
         if self.size == 1:
             return task
@@ -118,7 +118,7 @@ class World:
         return shared
 
     def close(self) -> None:
-        """Leave the process group at the end, or the other processes report a missing one."""
+        """Leave the process group at the end; otherwise the others report a missing process."""
         if self.size > 1 and dist.is_initialized():
             dist.destroy_process_group()
 
@@ -153,8 +153,8 @@ def init_distributed(device: torch.device) -> World:
         accelerator.set_device(local_rank)
     store, rank, size = next(rendezvous("env://", timeout=_TIMEOUT))
     if os.environ.get("GROUP_WORLD_SIZE") == "1":
-        # After a restart torchrun's store still has the addresses of dead processes, for which
-        # readers would wait forever. On several machines the restart counts differ: there torchrun
+        # After a restart torchrun's store still has the addresses of dead processes, and readers
+        # would wait for them forever. On several machines the restart counts differ, so torchrun
         # must make a new store (docs/scale-out.md).
         store = PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
     dist.init_process_group(

@@ -19,11 +19,11 @@ from ownwords.training.settings import LoopConfig, Precision
 from ownwords.training.token_dataset import TokenDataset
 
 _EVERY_S = 0.3
-_IDLE_SHARE = 0.85  # of the processor's time that a training uses if nothing else runs
+_IDLE_SHARE = 0.85  # share of the processor's time that training uses if nothing else runs
 
 
 class LossModule(nn.Module):
-    """A model and its loss as one module: DDP acts when `forward` is called."""
+    """A model and its loss as one module, because DDP synchronises when `forward` is called."""
 
     def __init__(self, model: CausalLM) -> None:
         super().__init__()
@@ -32,8 +32,8 @@ class LossModule(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         """Cross-entropy of the next token, summed over the targets that are not masked, [].
 
-        A sum, because the loop divides by the tokens of the whole batch, so that splitting it into
-        micro-batches or among processes does not change the gradient.
+        It is a sum, because the loop divides by the tokens of the whole batch, so that splitting
+        the batch into micro-batches or among processes does not change the gradient.
         """
         return self.model.loss(
             batch.ids_BT,
@@ -60,7 +60,7 @@ class Meter:
         self.restart()
 
     def restart(self) -> None:
-        """Start new means, excluding the time until now."""
+        """Start new means, which exclude the time until now."""
         self._since, self._count, self._sum = time.monotonic(), 0, 0.0
         self._cpu_since = time.process_time()
 
@@ -103,7 +103,7 @@ def bits_per_byte(
     precision: Precision,
     world: World,
 ) -> float:
-    """Bits per byte of text; each token is predicted once from the tokens before it in its row.
+    """Bits per byte of text; each token is predicted once, from the tokens before it in its row.
 
     Rows start anywhere in a text, so their first tokens have little context: use the result only to
     compare weights of one run. Published scores come from `evaluation.bits_per_byte`.
@@ -120,7 +120,7 @@ def bits_per_byte(
 
 
 class SampleWriter:
-    """Writes samples while a model trains, for about `seconds` seconds in total at most."""
+    """Writes samples while a model trains, for at most about `seconds` seconds in total."""
 
     def __init__(self, tokenizer: Tokenizer, max_tokens: int, seconds: float) -> None:
         self._tokenizer, self._max_tokens, self._seconds_left = tokenizer, max_tokens, seconds

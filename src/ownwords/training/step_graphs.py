@@ -1,4 +1,4 @@
-"""Runs the steps of a training, on CUDA as graphs: the CPU launches a step, not each kernel."""
+"""Runs training steps, on CUDA as graphs: the CPU launches a whole step instead of each kernel."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from ownwords.training.device import Device
 
 Step = Callable[[Batch, float | Tensor], Tensor]
 
-_WARM_UP = 3  # steps of a form before it is captured: they set up what must not be captured
+_WARM_UP = 3  # steps of a form before its capture, for setup work that must not be captured
 
 
 class StepGraphs:

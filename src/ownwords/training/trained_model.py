@@ -1,4 +1,4 @@
-"""A trained model: weights between the base's and the trained ones, its card and provenance."""
+"""A trained model: its weights, interpolated with the base's, its card and provenance."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -24,14 +24,14 @@ SetShare = Callable[[float], None]
 def best_share(
     set_share: SetShare, bits: Callable[[], float], tuned_bits: float | None = None
 ) -> tuple[float, float, float]:
-    """Set the share with the fewest bits per byte; returns it, its bits, and the base's.
+    """Set the share with the fewest bits per byte; return it, its bits, and the base's.
 
-    `tuned_bits` are those of share 1, if they are known.
+    `tuned_bits` are the bits of share 1, if they are known.
 
-    A tuned model has learned the author and forgotten other things; a point between the two is
-    often better than either (Wortsman et al. 2021, arXiv 2109.01903).
-    The bits fall from the base to the best point and rise after it, so the search ends at the first
-    share that is worse than the one before.
+    A tuned model has learned the author and forgotten other things; a point between the base and
+    the tuned model is often better than either (Wortsman et al. 2021, arXiv 2109.01903). The bits
+    fall from the base to the best point and rise after it, so the search ends at the first share
+    that is worse than the one before.
     """
     set_share(0.0)
     base_bits = bits()
@@ -53,7 +53,7 @@ def best_share(
 
 
 def between(model: CausalLM, base: Mapping[str, Tensor]) -> SetShare:
-    """A function that gives the model weights between `base` and those it has now."""
+    """Return a function that sets the weights between `base` and the model's current ones."""
     tuned = {name: p.detach().cpu().clone() for name, p in model.named_parameters()}
 
     def set_share(share: float) -> None:
@@ -65,7 +65,7 @@ def between(model: CausalLM, base: Mapping[str, Tensor]) -> SetShare:
 
 
 def scaling(adapter: LoraAdapter) -> SetShare:
-    """A function that scales what an adapter adds to its model."""
+    """Return a function that scales what an adapter adds to its model."""
     ups = {name: layer.up.detach().clone() for name, layer in adapter.layers.items()}
 
     def set_share(share: float) -> None:
@@ -135,7 +135,7 @@ def card(name: str, model: CausalLM, made: TrainedModel, texts: TextCollection, 
 
 
 def provenance(made: TrainedModel, kind: str, corpus: str) -> dict[str, object]:
-    """The same as data; fine-tuning this model reads its learning rates from it."""
+    """The card's facts as data; fine-tuning this model reads its learning rates from them."""
     plan, outcome = made.plan, made.outcome
     return {
         "kind": kind,

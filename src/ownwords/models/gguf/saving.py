@@ -30,7 +30,7 @@ _QUANTIZATION_VERSION = 2  # the block layout's version, required in files with 
 
 @dataclass(frozen=True)
 class GGUFFile:
-    """The result of a save; `notes` list deviations from the request or from our own behaviour."""
+    """The result of a save; `notes` list deviations from the request or from how ownwords works."""
 
     path: Path
     bytes: int
