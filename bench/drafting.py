@@ -94,7 +94,7 @@ def main() -> None:
 
 
 def write_jotted(blog: str, model: Model) -> None:
-    """Write the notes of a blog in jotted_notes.txt, and count the lines that are written."""
+    """Write drafts from a blog's notes in jotted_notes.txt, and count the written lines."""
     written = total = 0
     for block in Path(__file__).with_name("jotted_notes.txt").read_text("utf-8").split("\n\n"):
         if block.startswith(f"### {blog}\n"):
