@@ -50,7 +50,7 @@ def score(
     """Score each document on its own, in sliding windows of the model's context.
 
     `stride` defaults to half the context: each token is predicted from at least context - stride
-    tokens, if the document has as many before it.
+    tokens, if the document has that many before it.
     """
     context = model.config.context
     stride = stride or max(1, context // 2)

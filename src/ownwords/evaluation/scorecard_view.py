@@ -202,7 +202,7 @@ def _quote(author: str, text: str, *, is_ours: bool = False) -> b.Quote:
 
 
 def _in_two(lines: Sequence[str], limit: int = 620) -> tuple[list[str], list[str]]:
-    """Split the lines of a sample into what is shown at once and the rest."""
+    """Split the lines of a sample into those shown immediately and the rest."""
     shown: list[str] = []
     for number, line in enumerate(lines):
         if len(line) > limit:

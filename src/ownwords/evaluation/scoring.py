@@ -335,7 +335,7 @@ class _Scoring:
         return self._spent_s + seconds <= self._config.seconds
 
     def extraction(self) -> Extraction:
-        """Return the share of training passages that the model knows by heart."""
+        """Return the share of training passages that the model has memorised."""
         passages = self._config.passages_at(self._read_per_s)
         return self._measured(
             "extraction",

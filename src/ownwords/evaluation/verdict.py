@@ -59,7 +59,7 @@ _READ_BLIND = (
 # Share of training passages continued word for word: below 0.01 for models trained on many books
 # (Carlini et al. 2023), nearly 1 for a model trained on a blog for too many epochs.
 MEMORISED = 0.05
-COPIED_WORDS = 40  # in one piece: four times what the copy guard allows
+COPIED_WORDS = 40  # in one passage: four times what the copy guard allows
 MIN_WORDS = 12  # median words per sample, below which the samples do not count as text
 MIN_AUC = 0.75  # below it, a measure does not even recognise the author's own unseen passages
 

@@ -150,7 +150,7 @@ class Bert:
         return self._run(x_TC, layers)
 
     def run(self, x_TC: Floats) -> Floats:
-        """Return the states of one text after all layers; `x_TC` is what the first one reads."""
+        """Return the states of one text after all layers; `x_TC` is the first layer's input."""
         return self._run(x_TC, self.config.layers)
 
     def _run(self, x_TC: Floats, layers: int) -> Floats:
@@ -251,7 +251,7 @@ class NativeBert:
         return x_TC
 
     def run(self, x_TC: Floats) -> Floats:
-        """Return the states of one text after all layers; `x_TC` is what the first one reads."""
+        """Return the states of one text after all layers; `x_TC` is the first layer's input."""
         x_TC = np.array(x_TC, np.float32, order="C")
         self._states(x_TC, None, self._layers)
         return x_TC

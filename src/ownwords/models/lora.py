@@ -56,7 +56,7 @@ class LoraAdapter:
         self.model, self.settings, self.layers = model, settings, dict(layers)
 
     def merge(self) -> None:
-        """Add the adapter to the layers' weights, computed in float32, once."""
+        """Add the adapter to the layers' weights in float32; a second call changes nothing."""
         for layer in self.layers.values():
             if not layer.merged:
                 weight = layer.base.get_parameter("weight").detach()

@@ -71,7 +71,7 @@ def _backpropagate(
     grad_hidden_NC: Tensor | None,
     grad_head_VC: Tensor | None,
 ) -> None:
-    """Write the gradient of a chunk's hidden states, and accumulate the head's gradient."""
+    """Write the gradient of a chunk's hidden states; accumulate the head's gradient."""
     if grad_hidden_NC is not None:
         grad_hidden_NC[part] = grad_logits @ head
     if grad_head_VC is None:
@@ -166,7 +166,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        """Scale the saved gradients out of place, since a second backward pass may need them."""
+        """Scale the saved gradients out of place, because a second backward pass may need them."""
         (grad,) = grads
         scaled = [None if x is None else x * grad.to(x.dtype) for x in ctx.saved_tensors]
         return scaled[0], scaled[1], None, None, None, None, None

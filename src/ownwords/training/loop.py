@@ -253,7 +253,7 @@ class _TrainingLoop:
         return _Due(stop, save, evaluate, save or self.record.is_over)
 
     def log(self, due: _Due) -> None:
-        """Report the losses that have arrived; all of them before a pause."""
+        """Report the losses that are ready; before a pause, wait for all of them."""
         keep = LAG if self.device.is_asynchronous and not due.pause else 0
         while len(self.pending) > keep:
             step, tokens, figures = self.pending.popleft()

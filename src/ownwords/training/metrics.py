@@ -1,4 +1,4 @@
-"""Metrics of a training: loss and speed, bits per byte on held-out text, and samples."""
+"""Metrics of a training run: loss and speed, bits per byte on held-out text, and samples."""
 
 import math
 import time

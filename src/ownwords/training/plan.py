@@ -696,7 +696,7 @@ def shape_of(budget: int, vocabulary: int, context: int) -> Qwen3Config | None:
         return None
 
 
-# --- the outcome beside the forecast --------------------------------------------------------------
+# --- the outcome compared with the forecast -------------------------------------------------------
 
 
 def compare_forecast(

@@ -84,7 +84,7 @@ class PlanConstants:
     tune_lr_factor: float = 0.25  # of a base's peak rates; log
     tune_lr_factor_unknown: float = 0.1  # of the law's rate, if the base's is unknown; estimate
     tune_lr_max: float = 3e-4  # AdamW's rate, if the base's is unknown; estimate
-    tune_epochs: float = 4  # over one author's text, at most; log
+    tune_epochs: float = 4  # maximum number of epochs over one author's text; log
     tune_decay_fraction: float = 0.9  # share of the steps in which the rate decays; log
     tune_context: float = 512  # tokens per row on a CPU, if the base's context is as long; log
     # Weight of a text's first token, because a base's texts begin differently; log
@@ -112,7 +112,7 @@ class PlanConstants:
     lora_steps: float = 40  # a run of fewer steps uses smaller batches instead; estimate
     lora_warmup_fraction: float = 0.03  # share of the steps in which the rate rises; log
     lora_epochs: float = 2.5  # at most: five forget more of the base than they learn; log
-    lora_context: float = 1024  # tokens per row on a CPU, at most; estimate
+    lora_context: float = 1024  # maximum tokens per row on a CPU; estimate
     lora_memory: float = 1.4e9  # maximum bytes: fewer rows at once hardly cost time; estimate
     glance_bytes: float = 4_000  # of held-out text, to measure the base before the plan; estimate
     timed_context: float = 256  # tokens per row when a LoRA's speed is measured; estimate

@@ -58,7 +58,7 @@ from ownwords.training.trained_model import TrainedModel
 _PLAN = "plan.toml"  # of a run
 _SAMPLE_BYTES = 160
 _SUSPICIOUS = 1.5  # a step this many times slower than usual for the processor is timed again
-_SAMPLE_TIME_SHARE = 0.01  # of the training time, at most, for samples
+_SAMPLE_TIME_SHARE = 0.01  # maximum share of the training time for samples
 # Larger texts get no copy guard, which takes twice their memory, and 30 times as much to build.
 _MAX_GUARDED_BYTES = 32 << 20
 
@@ -247,7 +247,7 @@ def _learning_rate(value: object) -> float | None:
 
 
 class TrainingSession:
-    """One training: prepare, plan, train, save."""
+    """One training run: prepare, plan, train, save."""
 
     def __init__(
         self,

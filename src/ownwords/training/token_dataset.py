@@ -29,7 +29,7 @@ from ownwords.tokenizers.text import TokenizerError, encode_utf8
 from ownwords.tokenizers.tokenizer import Tokenizer
 
 FORMAT = 3
-MAX_DATASETS = 8  # one training uses up to three: its texts, the replay text, the held-out texts
+MAX_DATASETS = 8  # a training run uses up to three: its texts, replay text and held-out texts
 _TOKENS, _INDEX = "tokens.bin", "index.json"
 # Characters encoded at a time: enough to use every core, few enough to need little memory.
 _GROUP = 4 << 20

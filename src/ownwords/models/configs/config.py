@@ -266,7 +266,7 @@ class RopeScaling:
 def read_rope(
     data: Mapping[str, Any], table: Mapping[str, Any] | None, context: int, base: float
 ) -> tuple[float, RopeScaling | None]:
-    """Return the RoPE base and scaling; the base is beside the table, or in newer files inside."""
+    """Return the RoPE base and scaling; older files have the base outside the table."""
     base = hf_value(data, "rope_theta", Positive, base)
     if table is not None:
         base = hf_value(table, "rope_theta", Positive, base, "rope_parameters in config.json")
