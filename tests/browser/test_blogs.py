@@ -14,7 +14,7 @@ from browser.looking import shown
 from browser.site import Site, open_page
 from fake_jobs import until
 from ownwords.archive.look import look
-from ownwords.core.workspace import Workspace
+from ownwords.core.workspace import DATA_FOLDER_VARIABLE, Workspace
 from ownwords.tokenizers.bpe import ByteTokenizer
 
 if TYPE_CHECKING:
@@ -24,8 +24,9 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     """The blog `diary` and `garden` beside it; both have a model, and their jobs are played."""
+    monkeypatch.setenv(DATA_FOLDER_VARIABLE, str(tmp_path / "home"))  # it remembers blogs
     for name in ("garden", "diary"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "rain.md").write_text("# Rain\n\nIt rained all day.\n")

@@ -62,7 +62,8 @@ function line(habit) {
   const [own, fewest, low, middle, high, most] = habit.places.map((share) => `${(100 * share).toFixed(1)}%`);
   const machines = habit.machines_place === null ? null : `${(100 * habit.machines_place).toFixed(1)}%`;
   const mark = (look, vars) => el(`i.${look}`, { vars });
-  return el("li", el("span.label", said(habit.label), el("b", habit.own), UNITS[habit.per] && el("small", UNITS[habit.per])),
+  const label = habit.label.startsWith("“") ? el("span", { lang: "en" }, habit.label) : said(habit.label);
+  return el("li", el("span.label", label, el("b", habit.own), UNITS[habit.per] && el("small", UNITS[habit.per])),
     el("span.strip", { "aria-hidden": "true" }, mark("range", { from: fewest, to: most }), mark("half", { from: low, to: high }),
       mark("middle", { at: middle }), machines && mark("machines", { at: machines }), mark("own", { at: own })),
     quiet(habit.machines === null ? t`others ${habit.others}`
