@@ -405,14 +405,14 @@ def make_row(machine: Machine) -> Figures:
         return {"left_out": "the tests of make run it"}
     from bench import corpora
 
-    base = "smollm2-135m" if known_folder("smollm2-135m") else ""
+    base = "smollm2-135m" if is_installed("smollm2-135m") else ""
     with tempfile.TemporaryDirectory() as folder:
         blog, workspace = ROOT / "examples" / "blog", Path(folder) / "demo.ownwords"
         figures = corpora.make_row(blog, workspace, 1.0, base)
     return {key: value for key, value in figures.items() if isinstance(value, float | int | str)}
 
 
-def known_folder(name: str) -> bool:
+def is_installed(name: str) -> bool:
     return any(entry.name == name for entry in catalogue.entries())
 
 

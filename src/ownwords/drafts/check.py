@@ -291,16 +291,15 @@ class AuthorStyle:
                 np.uint32
             )[order],
         )
-        by_id = {post.id: post for post in posts}
-        style = cls(figures, arrays, lambda: by_id)
         usual_sentences = [
-            style._sentence_odds(each, model)
+            _sentence_odds(figures, prose, each, model)
             for found, model in read
             for each in found
             if each.words >= _MIN_WORDS
         ]
         thresholds = np.quantile(usual_sentences or [0.0], _SHARES).tolist()
-        return cls(replace(figures, thresholds=tuple(thresholds)), arrays, style._posts)
+        by_id = {post.id: post for post in posts}
+        return cls(replace(figures, thresholds=tuple(thresholds)), arrays, lambda: by_id)
 
     @classmethod
     def of(cls, archive: Archive) -> "AuthorStyle":
@@ -378,7 +377,8 @@ class AuthorStyle:
             if each.words < _MIN_WORDS:
                 continue
             start, end = each.start, each.end
-            sentence, odds = text[start:end], self._sentence_odds(each, self._model)
+            sentence = text[start:end]
+            odds = _sentence_odds(self._learned, self._prose, each, self._model)
             found = CheckedSentence(
                 draft[start:end], start, end, probability(odds), is_marked=False
             )
@@ -394,14 +394,6 @@ class AuthorStyle:
                     new_words=new,
                 )
             yield found
-
-    def _sentence_odds(self, sentence: "_Sentence", model: StyleModel) -> float:
-        """Return the log odds that a sentence is the author's, not a person's or a machine's."""
-        learned, pairs = self._learned, sentence.pairs
-        odds = log_odds(learned.own, learned.others, model.score(pairs), len(pairs))
-        if learned.machines.can_tell:
-            odds = _OTHERS_SHARE * odds - learned.machines.odds(self._prose.of(pairs))
-        return odds
 
     def yours(self, weights: Vector) -> float:
         """Return the probability that some pairs are the author's rather than another person's."""
@@ -557,6 +549,17 @@ def _sentences_of(
         pairs = vocabulary.pairs(text[start:end])
         if len(pairs):
             yield _Sentence(start, end, len(text[start:end].split()), pairs)
+
+
+def _sentence_odds(
+    learned: LearnedFigures, prose: MachineProse, sentence: _Sentence, model: StyleModel
+) -> float:
+    """Return the log odds that a sentence is the author's, not a person's or a machine's."""
+    pairs = sentence.pairs
+    odds = log_odds(learned.own, learned.others, model.score(pairs), len(pairs))
+    if learned.machines.can_tell:
+        odds = _OTHERS_SHARE * odds - learned.machines.odds(prose.of(pairs))
+    return odds
 
 
 def _never_used(own: Lexicon, total: int) -> frozenset[str]:

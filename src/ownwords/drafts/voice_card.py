@@ -343,8 +343,10 @@ def _examples(texts: Sequence[str], habits: Sequence[Habit]) -> dict[str, str]:
         if not least <= len(sentence.split()) <= most or _NO_EXAMPLE.search(sentence):
             continue
         counts = count_text(sentence).counts
-        if n := next((n for n in wanted if counts[n]), None):
+        if (n := next((n for n in wanted if counts[n]), None)) is not None:
             found[wanted.pop(n)] = sentence
+        if not wanted:
+            break
     return found
 
 

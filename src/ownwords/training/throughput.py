@@ -58,8 +58,8 @@ def measure_speeds(
     likeliest precision is timed. Returns assumed speeds if nothing could be timed.
     """
     ends = time.perf_counter() + seconds
-    tried = precisions(device, is_lora=base is not None)
-    if base:
+    tried = precisions(device, is_lora=bool(rank))
+    if rank:
         tried = tried[:1]
     guess = assumed_speeds(device, is_lora=bool(rank))
     step_times: dict[Precision, StepTimeModel] = {}
