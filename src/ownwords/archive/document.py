@@ -115,7 +115,7 @@ SourceItem = RawDocument | SkippedItem | SiteInfo | SourceNote | ExpectedCount
 class Segment:
     """A run of text of one kind; newlines separate lines, and prose has no blank lines.
 
-    `detail` is a heading's level ("2"), the language of code, or the author of a quotation.
+    `detail` is a heading's level ("2") or the language of code; in older archives, who is quoted.
     """
 
     kind: SegmentKind

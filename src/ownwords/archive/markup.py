@@ -537,7 +537,7 @@ def _block_html(block: object, dropped: Drops) -> str:
             return f"<{tag}>{text}</{tag}>"
         case "publii-quote", {"text": str(text)}:
             author = text_value(as_object(block["content"]), "author")
-            return f"<blockquote><p>{text}</p><footer>{author}</footer></blockquote>"
+            return f"<blockquote><p>{text}</p><p>{author and f'— {author}'}</p></blockquote>"
         case "publii-code", str(text):
             language = escape(text_value(config, "language"))
             return f'<pre class="language-{language}">\n{escape(text, quote=False)}</pre>'

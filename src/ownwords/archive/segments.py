@@ -26,7 +26,6 @@ from ownwords.archive.markup import (
 from ownwords.archive.text_repair import (
     BROKEN,
     may_be_mojibake,
-    repair_line,
     repair_surrogates,
     repair_text,
 )
@@ -46,12 +45,6 @@ _BLANK_LINES = re.compile(r"\n\s*\n")
 _SOFT_BLANK_LINES = re.compile(r"\r\s*\r")
 _SOFT_AFTER_BREAK = re.compile(r"\n[ \t]*\r")
 _CALLOUT = re.compile(r"\[!(?!quote|cite)\w+\][-+]?\s*", re.IGNORECASE)
-_DASHES = "-–—―~ \r\n\t\xa0"
-_SENTENCE_ENDS = tuple(".!?…\"”»’'")
-# "— Ann" on a quote's last line names its author.
-_SIGNS = ("—", "–", "―", "--")
-_LONGEST_NAME = 150  # of a quoted author with the work's title
-_SIGNATURE = re.compile(r"(?:[—–―]|--)\s*([^\W\d_].{0,150}(?<![.!?…,;:”»]))")
 _UNCOUNTED_COMMENT = re.compile(r"\s*(?:/?wp:|more\b|nextpage|noteaser|kg-card-(?:begin|end))")
 _BLANK_START = re.compile(r"\A(?:[ \t]*\n)+")
 _ROOT = "<own-words>"  # a fragment needs one root; no text closes this tag by accident
@@ -109,8 +102,6 @@ class _BodyParser:
         self.rows: list[str] = []
         self.row: list[str] = []
         self.quote: list[str] | None = None
-        self.quote_author = ""
-        self.cite: tuple[int, int] | None = None  # the range in `parts` of a quote's latest <cite>
 
     # ---- the tree
 
@@ -199,14 +190,7 @@ class _BodyParser:
                     self.marker = " " * len(self.marker)
 
     def _end_paragraphs(self) -> None:
-        if self.cite:
-            self._take_cite(*self.cite)
         if self.parts:
-            if self.quote is not None and self.is_markdown:
-                text = "".join(self.parts).rstrip()
-                quoted, _, last = text.rpartition("\r")
-                if last.lstrip().startswith(_SIGNS):
-                    self.parts = [quoted, "\n", last]
             for paragraph in _BLANK_LINES.split(self._shown()):
                 lines = (" ".join(line.split()) for line in paragraph.split("\n"))
                 self.emit("prose", "\n".join(line for line in lines if line))
@@ -255,25 +239,7 @@ class _BodyParser:
             paragraphs[0] = paragraphs[0][callout.end() :]
             self.segments += [Segment("prose", text) for text in paragraphs if text]
             return
-        text = "\n\n".join(paragraphs)
-        if self.is_markdown and not self.quote_author:
-            *quoted, last = text.split("\n")
-            signature = _SIGNATURE.fullmatch(last)
-            # In a dialogue lines may begin with a dash.
-            if quoted and signature and not any(line.startswith(_SIGNS) for line in quoted):
-                self.quote_author, text = signature[1], "\n".join(quoted).rstrip()
-        self.segments.append(Segment("quote", text))
-
-    def _take_cite(self, start: int, end: int) -> None:
-        """Take a citation at the end of a quote as its author, unless it is part of a sentence."""
-        self.cite = None
-        before, after = "".join(self.parts[:start]), "".join(self.parts[end:])
-        quoted = before.rstrip(_DASHES)
-        # It is alone, or follows a dash or the end of a sentence.
-        is_apart = not quoted or quoted != before.rstrip() or quoted.endswith(_SENTENCE_ENDS)
-        if is_apart and not after.strip():
-            self.quote_author = repair_line("".join(self.parts[start:end])).lstrip(_DASHES)
-            self.parts = [quoted]
+        self.segments.append(Segment("quote", "\n\n".join(paragraphs)))
 
     # ---- inline elements
 
@@ -297,12 +263,6 @@ class _BodyParser:
         yield
         self.spared = self.spared or may_be_mojibake("".join(self.parts[start:]))
 
-    def _citation(self, _: LexborNode) -> _Element:
-        if self.quote is not None and self.mode == "flow":
-            start = len(self.parts)
-            yield
-            self.cite = start, len(self.parts)
-
     # ---- block elements
 
     def _block(self, node: LexborNode) -> _Element:
@@ -320,12 +280,8 @@ class _BodyParser:
         while before is not None and not before.is_element_node:
             before = before.prev
         tags = [found.tag for found in (figure, before) if found is not None]
-        is_of_quote = tags == ["figure", "blockquote"]
-        yield from self._own_line("caption")
-        match self.segments[-2:]:
-            case [Segment("quote", text, ""), Segment("caption", name)] if is_of_quote:
-                if len(name) <= _LONGEST_NAME:
-                    self.segments[-2:] = [Segment("quote", text, name.lstrip(_DASHES))]
+        # Below a quotation, it names who is quoted.
+        return self._own_line("quote" if tags == ["figure", "blockquote"] else "caption")
 
     def _own_line(self, kind: SegmentKind, detail: str = "") -> _Element:
         self.end_block()
@@ -372,32 +328,17 @@ class _BodyParser:
         before = self.mode, self.lists, self.marker, self.indent, self.loose
         is_outer = self.quote is None
         if is_outer:
-            self.quote, self.quote_author = [], ""
-        first = len(self.segments)
+            self.quote = []
         self.mode, self.lists, self.loose = "flow", [], True
         yield
         self.end_block()
         if is_outer:
             self._end_quote()
             self.quote = None
-            for place in range(first, len(self.segments)):
-                segment = self.segments[place]
-                if segment.kind == "quote":
-                    self.segments[place] = Segment("quote", segment.text, self.quote_author)
         self.mode, self.lists, self.marker, self.indent, self.loose = before
 
     def _card(self, node: LexborNode) -> _Element:
         return self._quotation(node) if self.mode in _FLOWING else self._block(node)
-
-    def _footer(self, node: LexborNode) -> _Element:
-        if self.quote is None:
-            yield from self._block(node)
-            return
-        self.end_block()
-        self.mode = "line"
-        yield
-        self.quote_author = self._take_line().lstrip(_DASHES) or self.quote_author
-        self.mode = "flow"
 
     def _preformatted(self, node: LexborNode) -> _Element:
         self.end_block()
@@ -454,7 +395,6 @@ _FLOWING = frozenset({"flow", "list"})
 _ALL_MODES = frozenset({"flow", "list", "line", "table"})
 _INLINE: dict[str, _Method] = {
     "br": _BodyParser._line_break,
-    "cite": _BodyParser._citation,
     "code": _BodyParser._code,
     "hr": _BodyParser._rule,
     "img": _BodyParser._image,
@@ -471,7 +411,6 @@ _BY_MODE: dict[str, tuple[_Method, Set[str]]] = {
         ("pre listing xmp plaintext", _BodyParser._preformatted, _FLOWING),
         ("td th", _BodyParser._cell, _ALL_MODES),
         ("blockquote", _BodyParser._quotation, _FLOWING),
-        ("footer", _BodyParser._footer, {"flow"}),
         ("table", _BodyParser._table, _FLOWING),
         ("tr", _BodyParser._row, {"table"}),
     )
