@@ -36,8 +36,8 @@ def fake_jobs(workspace: Workspace) -> Iterator[Callable[[str], JobManager]]:
     patch.setenv(DATA_FOLDER_VARIABLE, str(workspace.root.parent / "home"))
 
     def arguments(request: JobRequest) -> list[str]:
-        minutes = getattr(request, "minutes", None)
-        return [request.kind, "blog", "--workspace", str(workspace.root), "--minutes", str(minutes)]
+        place, minutes = str(workspace.root), str(request.minutes)
+        return [request.kind, "blog", "--workspace", place, "--minutes", minutes]
 
     def start_manager(manner: str) -> JobManager:
         program = (sys.executable, str(PLAYED), manner)

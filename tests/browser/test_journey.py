@@ -24,7 +24,7 @@ from exports import wordpress
 from llama import open_llama
 from ownwords.core.workspace import DATA_FOLDER_VARIABLE, Workspace
 from ownwords.models.gguf.container import open_gguf
-from ownwords.serve.jobs import MakeJob
+from ownwords.serve.jobs import KINDS
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -162,7 +162,7 @@ def test_the_server_dies_in_each_stage_and_the_page_goes_on(
 ) -> None:
     place = Workspace(tmp_path / "new.ownwords")
     expected = ["Failed to load resource", "net::ERR"]
-    stages = set(MakeJob.labels.values())
+    stages = set(KINDS["make"].parts.values())
     killed = []
     with serving(place, port, environment) as site:
         pages = open_page(browser, site, expected)

@@ -23,7 +23,7 @@ from ownwords.serve import app_state as app_state_module
 from ownwords.serve import model_worker as model_worker_module
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError
-from ownwords.serve.jobs import BaseJob, ExportJob, LookJob, MakeJob, ScoreJob
+from ownwords.serve.jobs import JobRequest
 from ownwords.serve.model_worker import (
     LoadedModel,
     cache_size,
@@ -138,21 +138,22 @@ def test_the_command_of_a_job_names_what_was_asked_and_what_the_workspace_knows(
     state.sources.set_filter({"drafts": True})
     fixed = [str(blog), "--workspace", str(workspace.root)]
     drafts = ["--set", "archive.drafts=true", "--json"]
-    assert state._arguments(LookJob()) == ["look", *fixed, *drafts]
+    assert state._arguments(JobRequest("look")) == ["look", *fixed, *drafts]
     asked = ["--minutes", "4.0", "--base", "shipped"]
-    assert state._arguments(MakeJob(4.0, "shipped")) == ["make", *fixed, *asked, *drafts]
-    base = BaseJob("org/name", accepted=True)
+    assert state._arguments(JobRequest("make", 4.0, "shipped")) == ["make", *fixed, *asked, *drafts]
+    base = JobRequest("base", source="org/name", accepted=True)
     accepted = ["--accept-terms", "org/name", "--json"]
     assert state._arguments(base) == ["base", "add", "org/name", *accepted]
     put_model(workspace.root / "model")
     on_a_card = AppState(workspace, ServeSettings(device="cuda:1"), sources=[blog])
-    for request in (MakeJob(), ScoreJob()):
+    for request in (JobRequest("make"), JobRequest("score")):
         assert "--device" not in state._arguments(request)
         assert "--device cuda:1" in " ".join(on_a_card._arguments(request))
     out = str(workspace.root / "exports" / "diary-q8_0.gguf")
     export = ["--to", "gguf", "--type", "q8_0", "--out", out, "--json"]
     model = str(workspace.root / "model")
-    assert state._arguments(ExportJob("gguf", "q8_0")) == ["export", model, *export]
+    export_request = JobRequest("export", to="gguf", type="q8_0")
+    assert state._arguments(export_request) == ["export", model, *export]
 
 
 def test_concurrent_requests_load_a_model_once_without_blocking_others(

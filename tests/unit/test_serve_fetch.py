@@ -15,7 +15,7 @@ from ownwords.core.workspace import Workspace
 from ownwords.serve import intake as fetching
 from ownwords.serve.app_state import AppState
 from ownwords.serve.intake import fetch_feed
-from ownwords.serve.jobs import FetchJob, JobManager
+from ownwords.serve.jobs import JobManager, JobRequest
 
 ITEM = (
     "<item><title>Post {n}</title><link>https://b.example/{n}</link>"
@@ -180,7 +180,7 @@ def test_a_missing_network_is_one_sentence(tmp_path: Path) -> None:
         Workspace(tmp_path / "w.ownwords"),
         arguments_of=lambda _: ["http://127.0.0.1:1/feed", "127.0.0.1", str(tmp_path / "out")],
     )
-    job = jobs.start(FetchJob("http://127.0.0.1:1/feed", "127.0.0.1"))
+    job = jobs.start(JobRequest("fetch", url="http://127.0.0.1:1/feed", host="127.0.0.1"))
     (job,) = until(lambda: not jobs.running() and jobs.jobs())
     assert job.status == "failed"
     assert job.error is not None

@@ -20,17 +20,12 @@ from ownwords.core.workspace import Workspace, try_lock, write_atomically
 from ownwords.serve import jobs as jobs_module
 from ownwords.serve.api import jobs as jobs_api
 from ownwords.serve.app_state import AppState
-from ownwords.serve.jobs import (
-    EncoderJob,
-    Job,
-    JobManager,
-    MakeJob,
-)
+from ownwords.serve.jobs import Job, JobManager, JobRequest
 from ownwords.serve.settings import ServeSettings
 from ownwords.serve.sse import EventStreamResponse
 from page_client import page_client
 
-ASKED = MakeJob(4.0, "shipped")
+ASKED = JobRequest("make", 4.0, "shipped")
 Begin = Callable[[str], JobManager]
 
 
@@ -80,7 +75,7 @@ def test_a_job_gets_a_clean_environment(
 
 def test_a_job_without_parts_is_listed_while_it_runs(workspace: Workspace, begin: Begin) -> None:
     jobs = begin("waits")
-    job = jobs.start(EncoderJob("minilm"))
+    job = jobs.start(JobRequest("encoder", name="minilm"))
     assert (job.ended, job.stages) == (None, ())
     until(lambda: has_begun(workspace))
     jobs.stop(job.id)
@@ -312,9 +307,9 @@ def test_a_job_from_start_to_end(workspace: Workspace, begin: Begin) -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ({}, "no such kind"),
-        ({"kind": "rm"}, "no such kind"),
-        ({"kind": ["make"]}, "no such kind"),
+        ({}, "kind is missing"),
+        ({"kind": "rm"}, 'kind must be "look"'),
+        ({"kind": ["make"]}, 'kind must be "look"'),
         ({"kind": "make", "minutes": 0}, "above 0"),
         ({"kind": "make", "minutes": 10**400}, "of at most"),
         ({"kind": "make", "minutes": "4"}, "a number"),

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 from ownwords.base import catalogue
 from ownwords.core.errors import OwnwordsError
-from ownwords.core.validation import encode
 from ownwords.core.workspace import SUFFIX, Workspace
 from ownwords.drafts.mark_choices import MarksFile
 from ownwords.models import atomic_dir
@@ -22,17 +21,7 @@ from ownwords.models.untrusted_files import read_json
 from ownwords.serve.archive_access import ArchivePool, Learned, ReportCache
 from ownwords.serve.errors import ApiError
 from ownwords.serve.following import Follower
-from ownwords.serve.jobs import (
-    BaseJob,
-    EncoderJob,
-    ExportJob,
-    FetchJob,
-    JobKind,
-    JobManager,
-    JobRequest,
-    LookJob,
-    MakeJob,
-)
+from ownwords.serve.jobs import KINDS, JobKind, JobManager, JobRequest
 from ownwords.serve.model_worker import FairLock, LoadedModel, ModelWorker, cache_size, load
 from ownwords.serve.settings import ServeSettings
 from ownwords.serve.source_list import SourceList
@@ -257,29 +246,27 @@ class AppState:
 
     def _arguments(self, request: JobRequest) -> list[str]:
         """Return the arguments of a job's command. Raises ApiError if something is missing."""
-        root, device = self.workspace.root, self.settings.device
-        match request:
-            case FetchJob():
-                return [request.url, request.host, str(self.sources.new_folder(request.host))]
-            case EncoderJob():
-                return [request.name]
-            case BaseJob():
-                accepted = request.source if request.accepted else ""
-                options = _options({"name": request.name, "accept-terms": accepted})
-                return ["base", "add", request.source, *options, "--json"]
-            case ExportJob():
-                name, folder = self.model_to_export()
-                (root / EXPORTS).mkdir(exist_ok=True)
-                out = root / EXPORTS / request.file_name(name)
-                options = _options({"to": request.to, "type": request.type, "out": out})
-                return ["export", str(folder), *options, "--json"]
-        paths, options = [], _options({"workspace": root, **encode(request)})
-        if isinstance(request, LookJob | MakeJob):
+        kind, root, device = request.kind, self.workspace.root, self.settings.device
+        options = {name: getattr(request, name) for name in KINDS[kind].options}
+        if kind == "fetch":
+            return [request.url, request.host, str(self.sources.new_folder(request.host))]
+        if kind == "encoder":
+            return [request.name]
+        if kind == "base":
+            options["accept-terms"] = request.source if request.accepted else ""
+            return ["base", "add", request.source, *_words(options), "--json"]
+        if kind == "export":
+            name, folder = self.model_to_export()
+            (root / EXPORTS).mkdir(exist_ok=True)
+            options["out"] = root / EXPORTS / request.file_name(name)
+            return ["export", str(folder), *_words(options), "--json"]
+        paths, words = [], _words({"workspace": root, **options})
+        if kind in ("look", "make"):
             paths = [str(path) for path in self.sources.paths()]
-            options += self.sources.filter.flags()
-        if request.kind != "look" and device != "auto":
-            options += ["--device", device]
-        return [request.kind, *paths, *options, "--json"]
+            words += self.sources.filter.flags()
+        if kind != "look" and device != "auto":
+            words += ["--device", device]
+        return [kind, *paths, *words, "--json"]
 
     def _on_job_done(self, kind: JobKind, printed: Mapping[str, Any]) -> None:
         """Add the feed that a job has fetched as a source."""
@@ -309,8 +296,8 @@ class AppState:
             await other.close()
 
 
-def _options(values: Mapping[str, object]) -> list[str]:
-    given = {name: value for name, value in values.items() if value not in ("", None)}
+def _words(options: Mapping[str, object]) -> list[str]:
+    given = {name: value for name, value in options.items() if value not in ("", None)}
     return [word for name, value in given.items() for word in (f"--{name}", str(value))]
 
 

@@ -12,7 +12,7 @@ from ownwords.archive.sources import text_suffixes
 from ownwords.archive.store import Archive
 from ownwords.core.errors import OwnwordsError
 from ownwords.serve.archive_access import CachedReport
-from ownwords.serve.jobs import JobManager, LookJob
+from ownwords.serve.jobs import JobManager, JobRequest
 from ownwords.serve.source_list import SourceList
 
 _log = logging.getLogger("ownwords.serve")
@@ -131,4 +131,4 @@ class Follower:
         known = {job.id: job for job in self._jobs.jobs()}
         if self._job in known and known[self._job].ended:
             self._jobs.remove(self._job)
-        self._job = self._jobs.start(LookJob()).id
+        self._job = self._jobs.start(JobRequest("look")).id

@@ -15,9 +15,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Annotated, Any, ClassVar, Literal, NamedTuple, get_args
+from typing import IO, Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -40,7 +40,7 @@ from ownwords.core.workspace import (
     write_atomically,
 )
 from ownwords.models import atomic_dir
-from ownwords.serve.errors import as_conflict, conflict, invalid, not_found
+from ownwords.serve.errors import as_conflict, conflict, not_found
 
 _MAX_JOBS = 50
 PYTHON = (sys.executable, "-P", "-m")  # -P keeps the current folder off sys.path
@@ -55,12 +55,65 @@ _NEEDED = {"base": "HF_TOKEN"}  # access to models whose licence was accepted on
 # --- requests -------------------------------------------------------------------------------------
 
 JobKind = Literal["look", "make", "score", "export", "base", "fetch", "encoder"]
-ExportForm = Literal["hf", "gguf", "ollama", "zip", "adapter"]
-WeightType = Literal["f32", "f16", "bf16", "q8_0", "q4_0"]
 _Name = Annotated[str, Meta(max_length=200)]
 
+
+@dataclass(frozen=True)
+class KindOfJob:
+    """How the page shows the jobs of a kind, and what runs them."""
+
+    heading: str  # the job's title; it may name fields of the request
+    parts: Mapping[str, str] = field(default_factory=dict)  # in order, in words
+    options: tuple[str, ...] = ()  # fields that are options of the command
+    needs: tuple[str, ...] = ()  # fields that must be given
+    module: str = "ownwords"  # that runs the command
+    is_exclusive: bool = False  # writes the archive or the model, so it runs alone
+
+
+KINDS: Mapping[JobKind, KindOfJob] = {
+    "look": KindOfJob(
+        "Reading your blog",
+        {"read": "Reading your posts", "analyse": "Comparing them"},
+        is_exclusive=True,
+    ),
+    "make": KindOfJob(
+        "Making a model",
+        {
+            "read": "Reading your posts",
+            "plan": "Planning",
+            "train": "Training",
+            "write": "Writing a first paragraph",
+            "score": "Scoring",
+        },
+        options=("minutes", "base", "name"),
+        is_exclusive=True,
+    ),
+    "score": KindOfJob("Scoring the model", {"score": "Scoring"}, is_exclusive=True),
+    "export": KindOfJob(
+        "Exporting as {form}",
+        {"export": "Writing the files"},
+        options=("to", "type"),
+        needs=("to",),
+    ),
+    "base": KindOfJob(
+        "Installing {called}",
+        {"download": "Downloading", "open": "Checking"},
+        options=("name",),
+        needs=("source",),
+    ),
+    "fetch": KindOfJob(
+        "Fetching posts from {host}",
+        {"fetch": "Fetching"},
+        needs=("url", "host"),
+        module="ownwords.serve.intake",
+    ),
+    "encoder": KindOfJob(
+        "Installing the search by meaning", needs=("name",), module="ownwords.ask.encoder"
+    ),
+}
 # The title of an export, and the end of its file name.
-_FORMS: Mapping[ExportForm, tuple[str, str]] = {
+_FORMS = {
+    "": ("", ""),
     "hf": ("a folder", ""),
     "gguf": ("GGUF", ".gguf"),
     "ollama": ("a folder for Ollama", "-ollama"),
@@ -71,141 +124,36 @@ _FORMS: Mapping[ExportForm, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class JobRequest:
-    """The body of the request that starts a job, and a part of `job.json`."""
+    """The body of the request that starts a job, and a part of `job.json`.
 
-    kind: ClassVar[JobKind]
-    heading: ClassVar[str]  # the job's title on the page; it may name fields
-    module: ClassVar[str] = "ownwords"  # that runs the command
-    is_exclusive: ClassVar[bool] = False  # writes the archive or the model, so it runs alone
-    labels: ClassVar[Mapping[str, str]]  # of the parts, in order
+    Each kind reads only some of the fields; what is missing is chosen by its command.
+    """
+
+    kind: JobKind
+    minutes: Annotated[float, Meta(gt=0, le=10_000_000)] | None = None
+    base: _Name = ""
+    name: _Name = ""  # of the new model or base, or of the encoder
+    to: Literal["", "hf", "gguf", "ollama", "zip", "adapter"] = ""
+    type: Literal["f32", "f16", "bf16", "q8_0", "q4_0"] | None = None
+    source: _Name = ""  # of a base: ORG/NAME on a hub, or a name of the catalogue
+    accepted: bool = False  # whether the user has accepted the terms of the base
+    url: Annotated[str, Meta(max_length=2000)] = ""  # of a feed, or of a site with one
+    host: Annotated[str, Meta(max_length=253)] = ""  # that the user has named
+
+    def __post_init__(self) -> None:
+        if missing := [name for name in KINDS[self.kind].needs if not getattr(self, name)]:
+            raise ValueError(f"{missing[0]} is missing")
 
     @property
     def title(self) -> str:
         """The job's title on the page."""
-        return self.heading.format(**vars(self))
-
-
-@dataclass(frozen=True)
-class LookJob(JobRequest):
-    """Read the sources of this workspace again."""
-
-    kind = "look"
-    heading = "Reading your blog"
-    is_exclusive = True
-    labels: ClassVar[Mapping[str, str]] = {
-        "read": "Reading your posts",
-        "analyse": "Comparing them",
-    }
-
-
-@dataclass(frozen=True)
-class MakeJob(JobRequest):
-    """Read the sources, train a model, let it write and score it.
-
-    `ownwords make` chooses what is missing; `name` is the model's in this workspace.
-    """
-
-    minutes: Annotated[float, Meta(gt=0, le=10_000_000)] | None = None
-    base: _Name = ""
-    name: _Name = ""
-
-    kind = "make"
-    heading = "Making a model"
-    is_exclusive = True
-    labels: ClassVar[Mapping[str, str]] = {
-        "read": "Reading your posts",
-        "plan": "Planning",
-        "train": "Training",
-        "write": "Writing a first paragraph",
-        "score": "Scoring",
-    }
-
-
-@dataclass(frozen=True)
-class ScoreJob(JobRequest):
-    """Score the current model again."""
-
-    kind = "score"
-    heading = "Scoring the model"
-    is_exclusive = True
-    labels: ClassVar[Mapping[str, str]] = {"score": "Scoring"}
-
-
-@dataclass(frozen=True)
-class ExportJob(JobRequest):
-    """Write the current model in another format, by default with the format's usual type."""
-
-    to: ExportForm
-    type: WeightType | None = None
-
-    kind = "export"
-    labels: ClassVar[Mapping[str, str]] = {"export": "Writing the files"}
-
-    @property
-    def title(self) -> str:
-        return f"Exporting as {_FORMS[self.to][0]}"
+        words = {"form": _FORMS[self.to][0], "called": self.name or self.source, "host": self.host}
+        return KINDS[self.kind].heading.format(**words)
 
     def file_name(self, model: str) -> str:
         """Return the name of the exported file or folder, which shows its format."""
         weights = f"-{self.type}" if self.type else ""
         return f"{model.replace(' ', '-')}{weights}{_FORMS[self.to][1]}"
-
-
-@dataclass(frozen=True)
-class BaseJob(JobRequest):
-    """Install a base: ORG/NAME on a hub, or a name of the catalogue.
-
-    `accepted` says that the user has accepted its terms.
-    """
-
-    source: Annotated[str, Meta(min_length=1, max_length=200)]
-    name: _Name = ""
-    accepted: bool = False
-
-    kind = "base"
-    labels: ClassVar[Mapping[str, str]] = {"download": "Downloading", "open": "Checking"}
-
-    @property
-    def title(self) -> str:
-        return f"Installing {self.name or self.source}"
-
-
-@dataclass(frozen=True)
-class FetchJob(JobRequest):
-    """Fetch a feed, or the feed of a site, from the host that the user has named."""
-
-    url: Annotated[str, Meta(min_length=1, max_length=2000)]
-    host: Annotated[str, Meta(min_length=1, max_length=253)]
-
-    kind = "fetch"
-    heading = "Fetching posts from {host}"
-    module = "ownwords.serve.intake"
-    labels: ClassVar[Mapping[str, str]] = {"fetch": "Fetching"}
-
-
-@dataclass(frozen=True)
-class EncoderJob(JobRequest):
-    """Install an encoder for the search by meaning."""
-
-    name: Literal["minilm", "multilingual"]
-
-    kind = "encoder"
-    heading = "Installing the search by meaning"
-    module = "ownwords.ask.encoder"
-    labels: ClassVar[Mapping[str, str]] = {}
-
-
-_KINDS = (LookJob, MakeJob, ScoreJob, ExportJob, BaseJob, FetchJob, EncoderJob)
-REQUESTS: Mapping[str, type[JobRequest]] = {request.kind: request for request in _KINDS}
-
-
-def parse_request(kind: object, fields: Mapping[str, object]) -> JobRequest:
-    """Parse the request of a kind from its fields. Raises ApiError for an unknown kind."""
-    if not isinstance(kind, str) or kind not in REQUESTS:
-        kinds = ", ".join(get_args(JobKind))
-        raise invalid("there is no such kind of job", hint=f"the kinds are: {kinds}", param="kind")
-    rest = {name: value for name, value in fields.items() if name != "kind"}
-    return decode(REQUESTS[kind], rest, unknown="ignore", null_is_missing=True)
 
 
 # --- the process of a job -------------------------------------------------------------------------
@@ -254,8 +202,7 @@ class JobRecord:
     """The contents of `job.json`."""
 
     id: str
-    kind: str
-    request: dict[str, Any]
+    request: JobRequest
     began: float  # of the first attempt
     attempt_began: float
     spent_s: float = 0.0  # by earlier attempts
@@ -285,7 +232,7 @@ class JobProcess:
             # Remove what the last attempt left, so that it is not mistaken for the new one's.
             self._result_path.unlink(missing_ok=True)
             self._state_path.unlink(missing_ok=True)
-            blog = blog_name.blog_name(self.folder.absolute().parents[2])
+            kind, blog = record.request.kind, blog_name.blog_name(self.folder.absolute().parents[2])
             self._write_record(record)
             with (
                 translate_os_errors(self.folder),
@@ -297,11 +244,11 @@ class JobProcess:
                     stdin=subprocess.DEVNULL,
                     stdout=result,
                     stderr=output,
-                    env=clean_environment(os.environ, _NEEDED.get(record.kind, ""))
+                    env=clean_environment(os.environ, _NEEDED.get(kind, ""))
                     | {
                         STATE_VARIABLE: str(self._state_path.absolute()),
                         SPENT_VARIABLE: f"{record.spent_s:.1f}",
-                        TRAINS_VARIABLE: blog if record.kind == "make" else "",
+                        TRAINS_VARIABLE: blog if kind == "make" else "",
                     },
                     **_detached(lock),
                 )
@@ -309,19 +256,21 @@ class JobProcess:
 
     def stop(self) -> None:
         """Ask the job to save and end; a second call ends it at once, a third one kills it."""
-        record, _ = self.read() or (None, None)
+        record = self.read()
         if record is None or not record.pid or not self.is_alive():
             raise OwnwordsError("this job is not running")
         self._write_record(replace(record, stop_requests=record.stop_requests + 1))
         with suppress(ProcessLookupError):  # the process has just ended
             _interrupt(record.pid, kill=record.stop_requests >= _KILL_AFTER)
 
-    def read(self) -> tuple[JobRecord, JobRequest] | None:
+    def read(self) -> JobRecord | None:
         """Return the contents of `job.json`; None if it is missing or damaged."""
         try:
-            record = decode(JobRecord, json.loads(self._record_path.read_bytes()), unknown="ignore")
-            return record, parse_request(record.kind, record.request)
-        except (OSError, ValueError, OwnwordsError):  # damaged, or of a kind that is gone
+            record = json.loads(self._record_path.read_bytes())
+            # Earlier versions stored the kind beside the request.
+            record["request"] = {"kind": record.get("kind"), **record["request"]}
+            return decode(JobRecord, record, unknown="ignore")
+        except (OSError, ValueError, TypeError, KeyError, OwnwordsError):
             return None
 
     def is_alive(self) -> bool:
@@ -338,10 +287,10 @@ class JobProcess:
         stamp = file_stamp(self._record_path)
         if self._ended and self._ended[0] == stamp:
             return self._ended[1]
-        read, is_alive = self.read(), self.is_alive()
-        if read is None:
+        record, is_alive, progress = self.read(), self.is_alive(), self._progress()
+        if record is None:
             return None
-        (record, request), progress = read, self._progress()
+        request, parts = record.request, KINDS[record.request.kind].parts
         left_s = None
         if is_alive and progress.remaining_s is not None:
             silent_s = max(0.0, time.time() - progress.time)
@@ -351,8 +300,8 @@ class JobProcess:
             kind=request.kind,
             title=request.title,
             status="stopping" if record.stop_requests else "running",
-            stage=request.labels.get(progress.part, "") if is_alive else "",
-            stages=_stages(request, progress) if is_alive and progress.parts else (),
+            stage=parts.get(progress.part, "") if is_alive else "",
+            stages=_stages(parts, progress) if is_alive and progress.parts else (),
             share=round(max(record.share, progress.share), 4) or None,
             remaining_s=left_s,
             line=progress.note,
@@ -401,9 +350,9 @@ class JobProcess:
         write_atomically(self._record_path, json.dumps(encode(record)) + "\n")
 
 
-def _stages(request: JobRequest, progress: JobProgress) -> tuple[JobStage, ...]:
+def _stages(parts: Mapping[str, str], progress: JobProgress) -> tuple[JobStage, ...]:
     """Return the parts of the job in words, without those that it skips."""
-    known = ((label, progress.parts.get(part, "waiting")) for part, label in request.labels.items())
+    known = ((label, progress.parts.get(part, "waiting")) for part, label in parts.items())
     return tuple(JobStage(label, status) for label, status in known if status != "skipped")
 
 
@@ -521,7 +470,7 @@ class JobManager:
 
     def find_worker(self) -> str:
         """Describe the process that works in the workspace in a sentence; "" if there is none."""
-        title = next((job.title for job in self.running() if REQUESTS[job.kind].is_exclusive), "")
+        title = next((job.title for job in self.running() if KINDS[job.kind].is_exclusive), "")
         if title:
             return f"{title} is still running"
         root, runs = self.workspace.root, self.workspace.runs
@@ -536,9 +485,8 @@ class JobManager:
         with self._mutex:
             numbers = [path.name.rpartition("-")[2] for path in self._folders()]
             number = max((int(each) for each in numbers if each.isdecimal()), default=0) + 1
-            now, kind = time.time(), request.kind
-            record = JobRecord(f"{kind}-{number}", kind, encode(request), now, now)
-            return self._begin(record, request)
+            now = time.time()
+            return self._begin(JobRecord(f"{request.kind}-{number}", request, now, now))
 
     def resume(self, id_: str, check: Callable[[JobRequest], None] | None = None) -> Job:
         """Start the next attempt at a job that was stopped, killed or failed.
@@ -547,12 +495,11 @@ class JobManager:
         """
         with self._mutex:
             process, before = self._find(id_)
-            read = process.read()
-            if read is None or before.ended is None or before.status == "done":
+            record = process.read()
+            if record is None or before.ended is None or before.status == "done":
                 raise conflict("this job cannot be continued")
-            record, request = read
             if check:
-                check(request)
+                check(record.request)
             following = replace(
                 record,
                 attempt_began=time.time(),
@@ -561,7 +508,7 @@ class JobManager:
                 pid=0,
                 stop_requests=0,
             )
-            return self._begin(following, request)
+            return self._begin(following)
 
     def stop(self, id_: str) -> Job:
         """Ask a job to save and end; a second call ends it at once, a third one kills it."""
@@ -581,16 +528,16 @@ class JobManager:
 
     # --- inside, with the mutex ------------------------------------------------------------------
 
-    def _begin(self, record: JobRecord, request: JobRequest) -> Job:
-        arguments = self._arguments_of(request)
-        if request.is_exclusive and (holder := self.find_worker()):
+    def _begin(self, record: JobRecord) -> Job:
+        arguments, kind = self._arguments_of(record.request), KINDS[record.request.kind]
+        if kind.is_exclusive and (holder := self.find_worker()):
             raise InUseError(holder, hint="wait until it ends, or stop it")
         # Create the workspace first: a folder with only `runs` is not recognised as one.
         if not self._folder.is_dir():
             with self.workspace.opened(), translate_os_errors(self._folder):
                 self._folder.mkdir(parents=True, exist_ok=True)
-        program = (*PYTHON, request.module) if request.module != "ownwords" else PROGRAM
         process = self._process(record.id)
+        program = (*PYTHON, kind.module) if kind.module != "ownwords" else PROGRAM
         process.start(record, [*(self._program or program), *arguments])
         self._forget_oldest()
         return self._find(record.id)[1]

@@ -20,16 +20,7 @@ from ownwords.make.stages import SCRATCH
 from ownwords.serve.api.models import tuning_task
 from ownwords.serve.app_state import KEEP_ALIVE_S, AppState
 from ownwords.serve.errors import as_conflict, conflict, forbidden
-from ownwords.serve.jobs import (
-    POLL_S,
-    BaseJob,
-    FetchJob,
-    Job,
-    JobRequest,
-    MakeJob,
-    WorkspaceState,
-    parse_request,
-)
+from ownwords.serve.jobs import POLL_S, Job, JobRequest, WorkspaceState
 from ownwords.serve.json_api import ApiCall, json_route
 from ownwords.serve.sse import EventSender, EventStreamResponse
 
@@ -62,7 +53,7 @@ def routes(state: AppState) -> list[BaseRoute]:
 
 def start(state: AppState, call: ApiCall) -> Job:
     """Start a job."""
-    request = parse_request(call.fields.get("kind"), call.fields)
+    request = call.body(JobRequest)
     if request.kind in _NEEDS_TORCH and importlib.util.find_spec("torch") is None:
         raise conflict(
             _NEEDS_TORCH[request.kind],
@@ -70,7 +61,7 @@ def start(state: AppState, call: ApiCall) -> Job:
         )
     if not state.settings.is_private:
         _refuse_if_shared(request)
-    if isinstance(request, MakeJob) and request.base and request.minutes:
+    if request.kind == "make" and request.base and request.minutes:
         task = replace(tuning_task(state), seconds=60 * request.minutes)
         estimates.check_fits(request.base, task, estimates.base_options())
     with as_conflict():
@@ -79,7 +70,7 @@ def start(state: AppState, call: ApiCall) -> Job:
 
 def _refuse_if_shared(request: JobRequest) -> None:
     """Raise ApiError for what would let users of other machines reach into this one."""
-    if isinstance(request, FetchJob):  # its address may be of this machine, or of its network
+    if request.kind == "fetch":  # its address may be of this machine, or of its network
         raise forbidden(
             "posts can be fetched only if no other machine can reach the server",
             hint="drop a file with the posts here",
@@ -93,12 +84,12 @@ def _refuse_if_shared(request: JobRequest) -> None:
 
 def _names_path(request: JobRequest) -> bool:
     """Whether the request names a base by its path on this machine."""
-    if isinstance(request, BaseJob):
+    if request.kind == "base":
         source = request.source
         is_name = bool(find_known(source)) or is_model_name(source)
         return not is_name or Path(source).exists()
     names = {"", SCRATCH, catalogue.SHIPPED, *(entry.name for entry in catalogue.entries())}
-    return isinstance(request, MakeJob) and request.base not in names
+    return request.kind == "make" and request.base not in names
 
 
 def resume(state: AppState, call: ApiCall) -> Job:
