@@ -24,7 +24,6 @@ CHOICES_FILE: Final = "choices.toml"
 _DISTINCT_SHARE: Final = 0.8
 _SIDES: Final = {"train": "Training", "validation": "Validation", "test": "Test"}
 _LONGEST = 10  # posts with their own bar
-_LONGEST_GAP = 60  # years; in a longer span, only years with posts are shown
 _SOURCES = 12  # named in the report
 _TITLES = 40  # named per reason for leaving posts out
 MANY: Final = 200  # rows shown of a list; the others are only counted
@@ -352,49 +351,31 @@ def _whose(report: Report) -> list[b.Block]:
 
 
 def _years(report: Report) -> list[b.Block]:
-    bars, undated = _year_bars(report), _undated(report)
-    if not bars:
-        return [b.Paragraph(line="None of your texts has a date.")] if report.posts else []
-    longest = _longest_year(bars)
-    description = (
-        f"Columns from {bars[0].year} to {bars[-1].year}. {longest} The numbers follow as a table."
-    )
-    caption = "Words and posts per year"
-    rows = [
-        (b.Span(str(bar.year), page=f"/posts?year={bar.year}"), count(bar.words), count(bar.posts))
-        for bar in bars
-        if bar.posts
-    ]
-    blocks: list[b.Block] = [b.Paragraph(line=longest)] if longest else []
-    blocks.append(b.Years(title=caption, description=description, rows=bars))
-    if undated:
+    posts = [post for post in report.posts if post.kind == "post"]
+    years = sorted({post.day[:4] for post in posts if post.day})
+    if not years:
+        return [b.Paragraph(line="None of your texts has a date.")] if posts else []
+    rows = [_year(year, [post for post in posts if post.day[:4] == year]) for year in years]
+    blocks: list[b.Block] = []
+    if len(rows) > 1:
+        most = max(rows, key=lambda row: row.value)
+        words = f"{count(most.value, 'word')} in {most.cells[0]}"
+        blocks.append(b.Paragraph(line=f"You wrote most in {b.text_of(most.label)}: {words}."))
+    heads = ("Year", "Posts", "Words", "Share")
+    blocks.append(b.Shares(title="Words and posts per year", rows=rows, heads=heads, form="rows"))
+    if undated := _undated(report):
         blocks.append(b.Paragraph(line=undated, style="quiet"))
-    numbers = b.Table(caption=caption, heads=("Year", "Words", "Posts"), rows=rows)
-    return [*blocks, b.Fold(summary="The numbers", blocks=[numbers])]
+    return blocks
 
 
-def _year_bars(report: Report) -> list[b.Year]:
-    """Return posts and words per year, with years without posts unless the span is very long."""
-    posts, words, left_out = Counter[int](), Counter[int](), Counter[int]()
-    for post in report.posts:
-        if post.kind == "post" and (year := int(post.day[:4] or 0)):
-            posts[year] += 1
-            words[year] += post.own_words
-            left_out[year] += post.own_words if post.decision == "leave out" else 0
-    first, last = min(posts, default=0), max(posts, default=-1)
-    span = range(first, last + 1) if last - first < _LONGEST_GAP else sorted(posts)
-    return [b.Year(year, posts[year], words[year], left_out[year]) for year in span]
-
-
-def _longest_year(bars: Sequence[b.Year]) -> str:
-    """Return the year with the most words, in one sentence; empty if there is only one year."""
-    if sum(bar.posts > 0 for bar in bars) < 2:
-        return ""
-    most = max(bars, key=lambda bar: bar.words)
-    words = f"{count(most.words, 'word')} in {count(most.posts, 'post')}"
-    if most.left_out:
-        words += f", {count(most.left_out)} of them in posts left out of training"
-    return f"You wrote most in {most.year}: {words}."
+def _year(year: str, posts: Sequence[PostSummary]) -> b.Share:
+    left_out = sum(post.own_words for post in posts if post.decision == "leave out")
+    return b.Share(
+        label=b.Span(year, page=f"/posts?year={year}"),
+        value=sum(post.own_words for post in posts),
+        cells=(count(len(posts), "post"),),
+        below=f"{count(left_out, 'word')} left out" if left_out else "",
+    )
 
 
 def _undated(report: Report) -> str:

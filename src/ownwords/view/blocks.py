@@ -112,23 +112,6 @@ class Shares(Block, tag="shares", frozen=True):
     form: Literal["stack", "rows"] = "stack"
 
 
-class Year(msgspec.Struct, frozen=True):
-    """The posts and words of a year, and how many of the words were left out."""
-
-    year: int
-    posts: int
-    words: int
-    left_out: int
-
-
-class Years(Block, tag="years", frozen=True):
-    """One column per year: words above the axis, posts below it."""
-
-    title: str = ""
-    description: str = ""
-    rows: Sequence[Year] = ()
-
-
 class Gauge(msgspec.Struct, frozen=True, omit_defaults=True):
     """A figure to compare with others, with its confidence interval if that is known."""
 

@@ -59,15 +59,6 @@ def noun(number: int, word: str) -> str:
     return word[:-1] + "ies" if re.search(r"[^aeiou]y$", word) else word + "s"
 
 
-def compact(number: int) -> str:
-    """Return a short number for a chart label: 950, 1.2k, 38k, 4.1m."""
-    for unit, letter in ((1_000_000, "m"), (1_000, "k")):
-        if number >= 0.9995 * unit:  # 999,500 is 1m, not 1000k
-            figure = f"{number / unit:.1f}" if number < 10 * unit else f"{number / unit:.0f}"
-            return figure.removesuffix(".0") + letter
-    return str(number)
-
-
 def percent(share: float) -> str:
     """Return a percentage such as 54%; "0%" only for nothing, "100%" only for everything."""
     if 0 < share < 0.01:

@@ -1,6 +1,5 @@
 """Draws views as HTML: as a file without scripts or network access, or as a part of a page."""
 
-import math
 from collections.abc import Callable, Sequence
 from functools import cache
 from html import escape
@@ -9,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ownwords.view import blocks as b
-from ownwords.view.format import compact, count, inline, percent, plain, ratio
+from ownwords.view.format import count, inline, percent, plain
 
 STYLE: Final = Path(__file__).with_name("view.css")  # also for the page of `ownwords serve`
 _DOCUMENT_STYLE = Path(__file__).with_name("document.css")
@@ -19,12 +18,6 @@ _POLICY = (
     "base-uri 'none'; form-action 'none'"
 )
 _OPEN_ROWS = 8  # of a list; the others are folded
-_BAR_PX = 28
-# Heights in pixels: the tallest column, the number above it, the labels of the years, the longest
-# column below the axis, the number below that.
-_COLUMN_PX, _NUMBER_PX, _YEARS_PX, _POSTS_PX, _BELOW_PX = 132, 20, 26, 34, 16
-_AXIS_PX = _NUMBER_PX + _COLUMN_PX
-_WIDE_MAX, _NARROW_MAX = 18, 8  # numbers side by side on a wide page, on a phone
 
 
 # --- markup as values ---------------------------------------------------------------------------
@@ -323,59 +316,17 @@ class _Writer:
             )
             left += width
         parts = (f"{b.text_of(row.label)} ({percent(row.value / total)})" for row in block.rows)
-        return _svg(name, "stack", block.title, f"{', '.join(parts)}.", _BAR_PX, *rects)
-
-    def _years(self, block: b.Years) -> Html:
-        """Return a column chart by year: words above the axis, posts below it."""
-        years, name = block.rows, f"years-{next(self._ids)}"
-        # With few years the columns keep a sensible width instead of filling the page.
-        slot = 100 / max(len(years), 8)
-        most_words = max((year.words for year in years), default=0) or 1
-        most_posts = max((year.posts for year in years), default=0) or 1
-        parts = [_hatch(name)] if any(year.left_out for year in years) else []
-        for i, year in enumerate(years):
-            rise = _COLUMN_PX * year.words / most_words
-            hang = _POSTS_PX * year.posts / most_posts
-            out = rise * min(1.0, ratio(year.left_out, year.words))
-            columns = [
-                (count(year.words, "word"), "own", _AXIS_PX - rise + out, rise - out),
-                (f"{count(year.left_out, 'word')} left out", "out", _AXIS_PX - rise, out),
-                (count(year.posts, "post"), "posts", _AXIS_PX + _YEARS_PX, hang),
-            ]
-            parts += [
-                tag(
-                    "rect",
-                    tag("title", f"{year.year}: {label}"),
-                    class_=class_,
-                    x=_css_percent(slot * (i + 0.16)),
-                    width=_css_percent(slot * 0.68),
-                    fill=f"url(#{name}-hatch)" if class_ == "out" else None,
-                    y=f"{y:.1f}",
-                    height=f"{height:.1f}",
-                )
-                for label, class_, y, height in columns
-                if class_ != "out" or out
-            ]
-            if i % math.ceil(len(years) / _WIDE_MAX):
-                continue  # there is no room for its numbers
-            wide = "wide" if i % math.ceil(len(years) / _NARROW_MAX) else ""
-            texts = [
-                (compact(year.words), _AXIS_PX - rise - 6, wide),
-                (f"{year.posts:,}", _AXIS_PX + 39 + hang, "quiet " + wide),
-                (f"{year.year}", _AXIS_PX + 17, "year " + wide),
-            ]
-            place = _css_percent(slot * (i + 0.5))
-            parts += [
-                tag("text", text, x=place, y=f"{y:.1f}", class_=look.strip())
-                for text, y, look in texts
-                if text != "0"
-            ]
-        axis = str(_AXIS_PX)
-        rule = tag("line", x1="0", x2="100%", y1=axis, y2=axis, class_="axis")
-        height = _AXIS_PX + _YEARS_PX + _POSTS_PX + _BELOW_PX
-        caption = tag("figcaption", "Words above the line, posts below it")
-        chart = _svg(name, "columns", block.title, block.description, height, rule, *parts)
-        return tag("figure", caption, chart)
+        return tag(
+            "svg",
+            tag("title", block.title, id=f"{name}-title"),
+            tag("desc", f"{', '.join(parts)}.", id=f"{name}-desc"),
+            *rects,
+            class_="stack",
+            role="img",
+            aria_labelledby=f"{name}-title {name}-desc",
+            width="100%",
+            height="28",
+        )
 
     def _gauges(self, block: b.Gauges) -> Html:
         rows = [
@@ -434,33 +385,6 @@ def _gauge(row: b.Gauge, top: float) -> Html:
     ground = tag("rect", width="100%", height="9", class_="ground")
     parts = (ground, bar, whisker)
     return tag("svg", *parts, class_="gauge", width="100%", height="9", aria_hidden="true")
-
-
-def _hatch(name: str) -> Html:
-    """Return the hatch pattern for words that are left out of training."""
-    parts = (
-        tag("rect", width="6", height="6", class_="hatch-ground"),
-        tag("path", d="M-1,7 L7,-1 M-1,1 L1,-1 M5,7 L7,5", class_="hatch-line"),
-    )
-    units = "userSpaceOnUse"
-    pattern = tag("pattern", *parts, id=f"{name}-hatch", width="6", height="6", patternUnits=units)
-    return tag("defs", pattern)
-
-
-def _svg(
-    name: str, class_: str, title: str, description: str, height: int, *children: Html | None
-) -> Html:
-    return tag(
-        "svg",
-        tag("title", title, id=f"{name}-title"),
-        tag("desc", description, id=f"{name}-desc"),
-        join(*children),
-        class_=class_,
-        role="img",
-        aria_labelledby=f"{name}-title {name}-desc",
-        width="100%",
-        height=str(height),
-    )
 
 
 def _css_percent(value: float) -> str:

@@ -202,11 +202,6 @@ class TerminalWriter:
         values = [row.value for row in block.rows]
         self._bars(labels, values, [row.tone == "out" for row in block.rows])
 
-    def _years(self, block: b.Years) -> None:
-        years = [year for year in block.rows if year.posts]
-        labels = [f"{year.year}, {count(year.posts, 'post')}" for year in years]
-        self._bars(labels, [year.words for year in years], [False] * len(years))
-
     def _bars(self, labels: Sequence[str], values: Sequence[int], out: Sequence[bool]) -> None:
         """Print one row per value: label, bar, value and share."""
         most, total = max(values) or 1, sum(values) or 1
