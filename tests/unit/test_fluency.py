@@ -10,13 +10,7 @@ from hypothesis import strategies as st
 
 from growth import is_far_from_quadratic
 from ownwords.core.errors import OwnwordsError
-from ownwords.evaluation.fluency import (
-    SentenceConventions,
-    fluency,
-    openings,
-    repetition,
-    sentences,
-)
+from ownwords.evaluation.fluency import fluency, openings, repetition, sentences
 from ownwords.language.words import FOLDER, WORDS_FILE, Lexicon, begins_sentence, words_in
 
 PROSE = """\
@@ -29,11 +23,10 @@ seconds; I have timed it, because Mr. Harris next door said that his was faster.
 has a newer one, with a light, and he fills it to the top every time, which no kettle
 forgives."""
 PROSE = " ".join(PROSE.split())
-HABITS = SentenceConventions()
 
 
-def faults(text: str, habits: SentenceConventions = HABITS) -> list[tuple[str, ...]]:
-    return [sentence.faults for sentence in sentences(text, habits)]
+def faults(text: str) -> list[tuple[str, ...]]:
+    return [sentence.faults for sentence in sentences(text)]
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +66,7 @@ def test_repeated_marks_take_time_in_proportion(call: Callable[[str], object], t
     ],
 )
 def test_human_text_is_not_called_broken(text: str) -> None:
-    parsed = sentences(text, HABITS)
+    parsed = sentences(text)
     assert parsed
     assert [sentence for sentence in parsed if sentence.faults] == []
 
@@ -104,20 +97,10 @@ def test_truncated_passages_are_not_called_broken() -> None:
     assert faults('It was. "Yes, (he said. I') == [(), ("unpaired mark",)]
 
 
-def test_the_author_s_habits_are_not_called_faults() -> None:
-    text = "It was zirka. fünf Uhr. It took zirka. zehn Tage and was very very long."
-    assert ("small letter",) in faults(text)
-    habits = SentenceConventions.of([text])
-    assert faults(text, habits) == [(), ()]
-    long = "Word" + " word" * 89 + ". "
-    assert SentenceConventions.of([long * 50]).longest == 135
-    assert SentenceConventions.of(["Short. " * 50]).longest == 60
-
-
 @settings(max_examples=60)
 @given(st.text(alphabet="aB .,!?\"'()[]“”\n-1:", max_size=120))
 def test_sentences_cover_any_text(text: str) -> None:
-    for sentence in sentences(text, HABITS):
+    for sentence in sentences(text):
         assert sentence.text in text
         assert re.search(r"[^\W_]", sentence.text)
 

@@ -12,17 +12,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal, NamedTuple, get_args
 
-import numpy as np
-
-from ownwords.core.text import (
-    ABBREVIATIONS,
-    END_MARK,
-    abbreviations_of,
-    count_words,
-    distinct,
-    hash_words,
-    shingles,
-)
+from ownwords.core.text import END_MARK, count_words, distinct, hash_words, shingles
 from ownwords.core.text import sentences as sentence_spans
 from ownwords.evaluation.intervals import PairedEstimate, beside, rate
 from ownwords.language.words import Lexicon, begins_sentence, is_in_the_language, words_in
@@ -83,8 +73,8 @@ def fluency(
             "The word list is English, but these posts are not, so made-up words cannot be"
             " recognized."
         )
-    own, habits = Lexicon.of(training), SentenceConventions.of(training)
-    findings = [[_examine(text, own, lexicon, habits) for _, text in kind] for kind in (ours, real)]
+    own = Lexicon.of(training)
+    findings = [[_examine(text, own, lexicon) for _, text in kind] for kind in (ours, real)]
     sources = [[source for source, _ in kind] for kind in (ours, real)]
 
     def share(part: str, total: str) -> PairedEstimate:
@@ -137,12 +127,10 @@ def _beginning(text: str, after: int, near: int) -> int:
     return line + 1 if line >= 0 else len(text)
 
 
-def _examine(
-    text: str, own: Lexicon, lexicon: Lexicon | None, habits: "SentenceConventions"
-) -> _TextFindings:
+def _examine(text: str, own: Lexicon, lexicon: Lexicon | None) -> _TextFindings:
     """Count the faults of a text, and collect its made-up words and broken sentences."""
     runs, repeated = repetition(text)
-    words, parsed = words_in(text), sentences(text, habits)
+    words, parsed = words_in(text), sentences(text)
     broken = tuple(sentence for sentence in parsed if sentence.faults)
     counts = Counter(
         runs=runs,
@@ -198,7 +186,7 @@ def repetition(text: str) -> tuple[int, int]:
 Fault = Literal["no end", "unpaired mark", "small letter", "too long", "doubled word"]
 FAULTS: tuple[Fault, ...] = get_args(Fault)
 HEADING_WORDS = 12  # a longer line should have an end mark
-MAX_SENTENCE = 60  # words; no sentence up to this length counts as too long
+MAX_SENTENCE = 60  # words; an author who writes longer ones has them in held-out posts, too
 
 # Doubled words that are correct English: "all that that means", "he had had enough".
 _DOUBLED_CORRECTLY = frozenset({"that", "had"})
@@ -218,41 +206,13 @@ class Sentence:
     faults: tuple[Fault, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SentenceConventions:
-    """An author's conventions, so that their habits do not count as faults."""
-
-    abbreviations: frozenset[str] = ABBREVIATIONS
-    doubled: frozenset[str] = _DOUBLED_CORRECTLY
-    longest: int = MAX_SENTENCE  # words
-
-    @classmethod
-    def of(cls, texts: Sequence[str]) -> "SentenceConventions":
-        """Learn the conventions from texts.
-
-        The length limit is 1.5 times the 99.5th percentile of sentence lengths, at least
-        `MAX_SENTENCE`.
-        """
-        abbreviations = abbreviations_of(texts)
-        doubled = {match[1].casefold() for text in texts for match in _DOUBLED.finditer(text)}
-        lengths = [
-            len(_WORD.findall(line[start:end]))
-            for text in texts
-            for line in _lines(text)
-            for start, end in sentence_spans(line, abbreviations)
-        ]
-        usual = float(np.quantile(lengths, 0.995)) if lengths else 0.0
-        longest = max(MAX_SENTENCE, round(1.5 * usual))
-        return cls(abbreviations, _DOUBLED_CORRECTLY | doubled, longest)
-
-
-def sentences(text: str, habits: SentenceConventions) -> list[Sentence]:
+def sentences(text: str) -> list[Sentence]:
     """Split a text into sentences with their faults; skip the last one if the text cuts it off."""
     judged: list[Sentence] = []
     lines = _lines(text)
     after_end = False  # whether the line before ended a sentence
     for number, line in enumerate(lines):
-        spans = sentence_spans(line, habits.abbreviations)
+        spans = sentence_spans(line)
         is_last = number == len(lines) - 1
         has_end = any(mark.end() == len(line) for mark in END_MARK.finditer(line))
         if not has_end and len(spans) == 1 and len(_WORD.findall(line)) <= HEADING_WORDS:
@@ -272,10 +232,10 @@ def sentences(text: str, habits: SentenceConventions) -> list[Sentence]:
             if first.islower() and (start or after_end):
                 faults.append("small letter")
             words = len(_WORD.findall(sentence))
-            if words > habits.longest:
+            if words > MAX_SENTENCE:
                 faults.append("too long")
             doubled = {match[1].casefold() for match in _DOUBLED.finditer(sentence)}
-            if doubled - habits.doubled:
+            if doubled - _DOUBLED_CORRECTLY:
                 faults.append("doubled word")
             if words:
                 judged.append(Sentence(sentence.strip(), tuple(faults)))
