@@ -27,7 +27,7 @@ from ownwords.cli.main import build
 from ownwords.cli.options import FILE, Settings
 from ownwords.cli.output import EXIT_STATUSES
 from ownwords.core import hardware
-from ownwords.core.config import as_toml, environment_name
+from ownwords.core.config import as_toml
 from ownwords.core.validation import expected
 from ownwords.view.terminal import print_view
 
@@ -54,19 +54,17 @@ A setting gets its value from the last of these that gives it one:
 2. `{FILE}` in the current folder;
 3. `{FILE}` in the workspace;
 4. the file named with `--config`;
-5. the environment: `{environment_name("archive.drafts")}=true` for `archive.drafts`;
-6. `--set archive.drafts=true`, as often as needed;
-7. a flag of its own, where it has one: `--drafts`, `--no-drafts`.
+5. `--set archive.drafts=true`, as often as needed;
+6. a flag of its own, where it has one: `--drafts`, `--no-drafts`.
 
 A name that does not exist is an error, wherever it stands. In a file, `[archive]` stands on a line
 of its own, with `drafts = true` below it. Outside of files, a list is written `a,b`. Relative paths
 start at the current folder. `ownwords doctor` shows which settings are changed, and by what.
 """
 
-ENVIRONMENT = f"""\
+ENVIRONMENT = """\
 | variable | meaning |
 |---|---|
-| `{environment_name("section")}__SETTING` | one setting; every name that begins so must be one |
 | `OWNWORDS_HOME` | the folder for added bases, in place of the system's own for such things |
 | `HF_ENDPOINT` | the hub that `ownwords base add ORG/NAME` asks, in place of huggingface.co |
 | `HF_TOKEN` | who asks it, for models whose licence has to be accepted first |

@@ -1,17 +1,11 @@
 """`ownwords` itself, but that a quick making scores a little text instead of much.
 
-A job of the page runs it in the command line's place; how long the training is, the environment
-says: `QUICK` are its settings.
+A job of the page runs it in the command line's place; `QUICK` are the settings of its training.
 """
 
 import sys
 
-QUICK = {
-    "OWNWORDS_TRAIN__STEPS": "6",
-    "OWNWORDS_TRAIN__BATCH_SIZE": "4",
-    "OWNWORDS_TRAIN__SEQUENCE_LENGTH": "64",
-    "OWNWORDS_TRAIN__EVALUATIONS": "1",
-}
+QUICK = ("train.steps=6", "train.batch_size=4", "train.sequence_length=64", "train.evaluations=1")
 
 
 def _main(arguments: list[str]) -> int:
@@ -23,6 +17,7 @@ def _main(arguments: list[str]) -> int:
         from ownwords.evaluation.scoring import ScoreConfig
         from ownwords.make import pipeline, stages
 
+        arguments = [*arguments, *(f"--set={setting}" for setting in QUICK)]
         stages._QUICK_SCORING = ScoreConfig(
             max_posts=3,
             max_bytes=3000,

@@ -79,7 +79,6 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("OWNWORDS_")}
     return {
         **kept,
-        **quick_ownwords.QUICK,
         DATA_FOLDER_VARIABLE: str(folder / "data"),
         "XDG_CACHE_HOME": str(folder / "cache"),
     }

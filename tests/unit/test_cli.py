@@ -74,14 +74,6 @@ def test_every_verb_explains_itself_with_an_example(
     assert "\x1b" not in text
 
 
-def test_an_unknown_ownwords_variable_is_refused(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("OWNWORDS_ARCHIVE_DRAFTS", "1")
-    assert main(["doctor"]) == 2
-    assert "did you mean OWNWORDS_ARCHIVE__DRAFTS?" in capsys.readouterr().err
-
-
 def test_the_doctor_says_the_same_as_text_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--json", "--set", "archive.drafts=true"]) == 0
     report = json.loads(capsys.readouterr().out)
@@ -149,7 +141,7 @@ def test_an_ascii_output_is_escaped(play: Play, monkeypatch: pytest.MonkeyPatch)
         assert not arguments or json.loads(raw.getvalue())["name"] == "Дневник"
 
 
-def test_settings_come_from_files_the_environment_and_flags(
+def test_settings_come_from_files_and_flags(
     play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = tmp_path / "blog.ownwords"
@@ -157,8 +149,7 @@ def test_settings_come_from_files_the_environment_and_flags(
     (tmp_path / "ownwords.toml").write_text("[archive]\nhidden = true\nprivate = true\n")
     (work / "ownwords.toml").write_text("[archive]\nprivate = false\npages = false\n")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("OWNWORDS_ARCHIVE__DRAFTS", "true")
-    assert main(["look", "blog", "--no-hidden", "--json"]) == 0
+    assert main(["look", "blog", "--no-hidden", "--set", "archive.drafts=true", "--json"]) == 0
     assert play.archive
     found = play.archive.drafts, play.archive.hidden, play.archive.private, play.archive.pages
     assert found == (True, False, False, False)

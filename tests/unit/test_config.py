@@ -6,12 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ownwords.core.config import (
-    as_toml,
-    environment_name,
-    resolve,
-    settings_of,
-)
+from ownwords.core.config import as_toml, resolve, settings_of
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.training.settings import Recipe
 
@@ -61,18 +56,16 @@ def test_the_later_source_wins_and_every_value_names_its_source(tmp_path: Path) 
     resolved = resolve(
         House,
         toml=[first, second],
-        env={"OWNWORDS_ROOM__NAME": "c", "OWNWORDS_ROOM__OPEN": "yes", "HOME": "/"},
-        sets=["room.open=false", "room.parts = a, b"],
+        sets=["room.open=false", "room.parts = a, b", "room.name=2024"],
         flags={"room.open": True, "room.limit": None},
     )
     room = resolved.settings.room
-    assert (room.lamps, room.share, room.name, room.open) == (3, 0.25, "c", True)
+    assert (room.lamps, room.share, room.name, room.open) == (3, 0.25, "2024", True)
     assert room.parts == ("a", "b")
     assert room.deep == Deep(2.0)
     origins = resolved.origins
     assert origins["room.lamps"] == first.as_posix()
     assert origins["room.share"] == second.as_posix()
-    assert origins["room.name"] == "environment OWNWORDS_ROOM__NAME"
     assert origins["room.parts"] == "--set"
     assert origins["room.open"] == "flag --open"
     assert origins["room.limit"] == "default"
@@ -101,8 +94,6 @@ def test_the_later_source_wins_and_every_value_names_its_source(tmp_path: Path) 
         ({"sets": ["room.name=\udc80"]}, "room.name must be text"),
         ({"sets": ["room.lamps=-1"]}, "--set: room: lamps cannot be fewer than none"),
         ({"sets": ["room.deep.rate=-1"]}, "--set: room.deep.rate must not be negative"),
-        ({"env": {"OWNWORDS_ROOM_LAMPS": "1"}}, "did you mean OWNWORDS_ROOM__LAMPS?"),
-        ({"env": {"OWNWORDS_ROOM__LAMPS": "x"}}, "environment OWNWORDS_ROOM__LAMPS: room.lamps"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(given_as: dict[str, object], message: str) -> None:
@@ -183,12 +174,6 @@ def test_every_setting_of_the_program_can_be_given_as_text() -> None:
     for setting in settings_of(Settings()):
         text = as_toml(setting.default).strip('"')
         assert resolve(Settings, sets=[f"{setting.key}={text}"]).settings == Settings()
-        variable = environment_name(setting.key)
-        assert resolve(Settings, env={variable: text}).settings == Settings()
-
-
-def test_the_key_of_an_endpoint_is_no_setting() -> None:
-    resolve(Recipe, env={"OWNWORDS_API_KEY": "secret"})
 
 
 def test_settings_that_contradict_each_other_are_refused_with_their_sources() -> None:

@@ -159,7 +159,7 @@ class CommonOptions(OutputOptions):
             files.append(workspace / FILE)
         files = [file for file in files if file.exists()]
         files += [self.config] if self.config else []
-        return resolve(Settings, toml=files, env=os.environ, sets=self.sets, flags=flags)
+        return resolve(Settings, toml=files, sets=self.sets, flags=flags)
 
     def workspace_for(self, paths: Sequence[Path]) -> Workspace:
         """Return the workspace that the user named, or the default one of the first path."""

@@ -1,4 +1,4 @@
-"""Settings: dataclasses filled from TOML files, the environment, `--set` and flags.
+"""Settings: dataclasses filled from TOML files, `--set` and flags.
 
 A settings class is a frozen dataclass whose fields are sections (further dataclasses) or values.
 Defaults are defined only by the dataclass fields. A setting's name is its path: `archive.drafts`.
@@ -8,32 +8,24 @@ import dataclasses
 import json
 import tomllib
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
-    Annotated,
     Any,
     Generic,
-    Literal,
     NoReturn,
     TypeVar,
-    Union,
     get_args,
-    get_origin,
     get_type_hints,
 )
 
 from ownwords.core.errors import ConfigError, OwnwordsError
 from ownwords.core.validation import decode, shown, unknown_name
 
-PREFIX = "OWNWORDS_"
 NONE = "none"  # the word for None in optional settings, since TOML has no null
-
-_BOOLEANS = dict.fromkeys(("true", "yes", "on", "1"), True)
-_BOOLEANS |= dict.fromkeys(("false", "no", "off", "0"), False)
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -62,11 +54,10 @@ def resolve(
     kind: type[S],
     *,
     toml: Sequence[Path] = (),
-    env: Mapping[str, str] = types.MappingProxyType({}),
     sets: Sequence[str] = (),
     flags: Mapping[str, object] = types.MappingProxyType({}),
 ) -> Resolved[S]:
-    """Resolve the settings of a class from defaults, files, environment, sets and flags.
+    """Resolve the settings of a class from defaults, files, sets and flags.
 
     Later sources in this order override earlier ones, as do later files. `sets` are "key=value"; a
     flag that is None was not given. Raises ConfigError for an unknown name or an invalid value.
@@ -74,7 +65,7 @@ def resolve(
     known = {setting.key: setting for setting in settings_of(kind())}
     values: dict[str, object] = {}
     origins = dict.fromkeys(known, "default")
-    for key, value, origin in _given(known, toml, env, sets, flags):
+    for key, value, origin in _given(known, toml, sets, flags):
         values[key] = _value(known[key].type, value, key, origin)
         origins[key] = origin
     return Resolved(_filled(kind(), "", values, origins), origins)
@@ -91,11 +82,6 @@ def settings_of(settings: "DataclassInstance", prefix: str = "") -> Iterator[Set
             yield Setting(key, hints[field.name], value)
 
 
-def environment_name(key: str) -> str:
-    """Return the variable of a setting: `archive.drafts` -> `OWNWORDS_ARCHIVE__DRAFTS`."""
-    return PREFIX + key.upper().replace(".", "__")
-
-
 def flag_name(key: str, value: object) -> str:
     """Return the flag of a setting: `archive.drafts` -> `--drafts`, or `--no-drafts` if False."""
     name = key.rpartition(".")[2].replace("_", "-")
@@ -108,22 +94,11 @@ def flag_name(key: str, value: object) -> str:
 def _given(
     known: Mapping[str, Setting],
     toml: Sequence[Path],
-    env: Mapping[str, str],
     sets: Sequence[str],
     flags: Mapping[str, object],
 ) -> Iterator[tuple[str, object, str]]:
     for path in toml:
         yield from _from_table(known, _read(path), "", path.as_posix())
-    by_variable = {environment_name(key): key for key in known}
-    almost = {name.replace("__", "_") for name in by_variable}
-    for variable in sorted(env):
-        name = variable.upper()  # Windows ignores case in variable names
-        # Others, such as OWNWORDS_HOME, are not settings.
-        if not name.startswith(PREFIX) or not ("__" in name or name in almost):
-            continue
-        if name not in by_variable:
-            _unknown(variable, "environment", by_variable, "variable")
-        yield by_variable[name], _Text(env[variable]), f"environment {variable}"
     for assignment in sets:
         key, equals, text = assignment.partition("=")
         key = key.strip()
@@ -175,10 +150,8 @@ def _read(path: Path) -> dict[str, Any]:
         raise ConfigError(f"the settings file {path} is not valid TOML: {error}") from error
 
 
-def _unknown(
-    name: str, origin: str, known: Mapping[str, object], what: str = "setting"
-) -> NoReturn:
-    error = unknown_name(name, known, noun=what)
+def _unknown(name: str, origin: str, known: Iterable[str]) -> NoReturn:
+    error = unknown_name(name, known, noun="setting")
     error.message = f"{origin}: {error.message}"
     raise error
 
@@ -195,35 +168,24 @@ class _Text(str):
 def _value(kind: Any, value: object, key: str, origin: str) -> object:  # noqa: ANN401 - a type
     if value == NONE and type(None) in get_args(kind):
         return None
-    if isinstance(value, _Text):
+    problem: ConfigError | None = None
+    for reading in _readings(value) if isinstance(value, _Text) else [value]:
         try:
-            value = _parsed(kind, value)
-        except (ValueError, OverflowError):
-            value = str(value)
-    return decode(kind, value, path=key, source=origin)
+            return decode(kind, reading, path=key, source=origin)
+        except ConfigError as error:
+            problem = problem or error
+    raise problem or AssertionError(value)
 
 
-def _parsed(kind: Any, text: str) -> object:  # noqa: ANN401 - a type
-    """Return the text as plain data of a type; if it is invalid, ValueError or the text itself."""
-    args = get_args(kind)
-    match get_origin(kind):
-        case origin if origin is Union or origin is types.UnionType:
-            for member in args:
-                with suppress(ValueError, OverflowError):
-                    return _parsed(member, text)
-        case origin if origin is Annotated:
-            return _parsed(args[0], text)
-        case origin if origin is Literal:
-            return next((choice for choice in args if str(choice) == text), text)
-        case origin if origin is tuple:
-            if text.startswith("["):
-                return tomllib.loads(f"items = {text}")["items"]
-            items = [item.strip() for item in text.split(",") if item.strip()]
-            kinds = args[:1] * len(items) if args[-1] is ... else args
-            return [_parsed(item_kind, item) for item_kind, item in zip(kinds, items, strict=True)]
-    if kind is bool:
-        return _BOOLEANS.get(text.lower(), text)
-    return kind(text) if kind in (int, float) else str(text)
+def _readings(text: str) -> Iterator[object]:
+    """Yield what a text can mean: a value as in TOML, a text, or a list without its brackets."""
+    with suppress(ValueError):
+        yield tomllib.loads(f"value = {text}")["value"]
+    yield str(text)
+    with suppress(ValueError):
+        yield tomllib.loads(f"value = [{text}]")["value"]
+    if not text.startswith("["):
+        yield [item.strip() for item in text.split(",") if item.strip()]
 
 
 def _filled(
