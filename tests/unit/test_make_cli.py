@@ -170,20 +170,16 @@ def test_each_stage_is_a_line_and_the_end_lists_the_files(
     assert play.wants_questions == [False]
 
 
-@pytest.mark.parametrize("width", [40, 59, 200])
+@pytest.mark.parametrize("width", [40, 200])
 def test_on_any_terminal_no_line_is_wider(width: int, play: FakePipeline) -> None:
-    for encoding in ("utf-8", "ascii"):
-        raw = io.BytesIO()
-        stream = io.TextIOWrapper(raw, encoding, write_through=True)
-        console = Console(file=stream, width=width, color_system=None, legacy_windows=False)
-        view = MakeView(console)
-        play.make(MakeRequest([]), progress=Progress(), ask=None, callbacks=view, began=0.0)
-        view.show_result(play.result)
-        text = raw.getvalue().decode(encoding)
-        # Paths and commands are to be copied, and stay whole.
-        summary, _, _ = text.partition("  Where things are")
-        assert max(len(line) for line in summary.splitlines()) <= min(width, 108)
-        assert "A model this small" in text
+    stream = io.StringIO()
+    view = MakeView(Console(file=stream, width=width, color_system=None, legacy_windows=False))
+    play.make(MakeRequest([]), progress=Progress(), ask=None, callbacks=view, began=0.0)
+    view.show_result(play.result)
+    # Paths and commands are to be copied, and stay whole.
+    summary, _, _ = stream.getvalue().partition("  Where things are")
+    assert max(len(line) for line in summary.splitlines()) <= min(width, 108)
+    assert "A model this small" in summary
 
 
 def test_json_is_one_object_and_quiet_says_no_stages(

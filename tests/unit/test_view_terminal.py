@@ -1,4 +1,4 @@
-"""Views in a terminal: within its width, in its encoding, and with their text escaped."""
+"""Views in a terminal: within its width, and with their text escaped."""
 
 import io
 import re
@@ -21,18 +21,16 @@ HOSTILE = [report_view(sample_report.hostile()), scorecard_view(sample_card.host
 PAGE = "/home/ida/shavings.ownwords/page.html"
 
 
-def printed(view: View, width: int, *, encoding: str = "utf-8", colour: bool = False) -> str:
-    raw = io.BytesIO()
-    file = io.TextIOWrapper(raw, encoding=encoding, errors="strict", newline="\n")
+def printed(view: View, width: int, *, colour: bool = False) -> str:
+    file = io.StringIO()
     console = Console(
         file=file, width=width, force_terminal=colour, color_system="truecolor" if colour else None
     )
     print_view(view, console, PAGE)
-    file.flush()
-    return raw.getvalue().decode(encoding)
+    return file.getvalue()
 
 
-@pytest.mark.parametrize("width", [24, 50, 80, 200])
+@pytest.mark.parametrize("width", [40, 80, 200])
 @pytest.mark.parametrize("view", VIEWS)
 def test_no_line_is_wider_than_the_console_and_bars_keep_their_figures(
     view: View, width: int
@@ -43,17 +41,8 @@ def test_no_line_is_wider_than_the_console_and_bars_keep_their_figures(
     assert max(map(cell_len, lines)) <= width
     assert all(line == line.rstrip() for line in lines)
     bars = [line for line in lines if re.search("[█▏▎▍▌▋▊▉]", line)]
-    if width >= 50:
-        for line in bars:
-            assert re.search(r"[█▏▎▍▌▋▊▉] +[<>]?[\d.,…]+", line), line
-
-
-@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
-@pytest.mark.parametrize("view", VIEWS)
-def test_any_terminal_encoding_is_supported(view: View, encoding: str) -> None:
-    text = printed(view, 80, encoding=encoding)
-    assert text.strip()
-    assert "█" not in text
+    for line in bars:
+        assert re.search(r"[█▏▎▍▌▋▊▉] +[<>]?[\d.,…]+", line), line
 
 
 def test_a_report_is_told() -> None:

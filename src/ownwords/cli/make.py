@@ -252,10 +252,6 @@ class MakeView(TerminalWriter, MakeCallbacks):
         if not self._stages:
             return
         took = duration(seconds) if seconds is not None else ""
-        if self.width < 60:
-            name = f"{label}: " if label else ""
-            self.line(f"{name}{what}" + (f" ({took})" if took else ""))
-            return
         grid = self.grid()
         grid.add_column(no_wrap=True, width=_LABEL, overflow="crop")
         grid.add_column(width=self.width - _LABEL - _TIME - 4, overflow="fold")

@@ -1,9 +1,10 @@
-"""Draws views in a terminal of any width and encoding."""
+"""Draws views in a terminal."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from rich.console import Console, OverflowMethod
+from rich.bar import Bar
+from rich.console import Console
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
@@ -17,53 +18,35 @@ DIM = Style(dim=True)
 ACCENT = Style(color="bright_blue")
 
 _SPAN_STYLES = {"strong": BOLD, "quiet": DIM}
-_MARGIN = 2
 _WIDEST = 104  # maximum comfortable line length
 _FEW, _SAMPLES = 5, 2  # entries of a list
 _QUOTE_CHARACTERS = 420
-_BLOCKS = " ▏▎▍▌▋▊▉█"
-# For terminals that cannot show typographic characters.
-_ASCII = str.maketrans(
-    {"“": '"', "”": '"', "’": "'", "–": "-", "…": "...", "·": "-", "×": "x", "─": "-"}
-)
 
 
 class TerminalWriter:
-    """Prints blocks and lines within a margin; replaces characters that cannot be shown.
+    """Prints blocks and lines within a margin.
 
     Lines fit the console, and text is never interpreted as markup. With `shortens`, lists end after
     a few entries and details are left out.
     """
 
+    margin = 2
+
     def __init__(self, console: Console, *, shortens: bool = False) -> None:
         self.console = console
-        self.margin = _MARGIN if console.width >= 40 else 0
         self.width = max(20, min(console.width - 2 * self.margin, _WIDEST))
         self._shortens = shortens
         self._indent = 0
-        self._is_wide = self.width >= 60
-        self._has_blocks = self.can_show(_BLOCKS)
-        self._overflow: OverflowMethod = "ellipsis" if self._has_blocks else "crop"
 
     # --- lines ------------------------------------------------------------------------------------
 
-    def can_show(self, text: str) -> bool:
-        """Whether the encoding of this terminal has all characters of the text."""
-        try:
-            text.encode(self.console.encoding)
-        except (UnicodeEncodeError, LookupError):
-            return False
-        return True
-
     def text(self, line: b.Line, style: Style | None = None) -> Text:
-        """Convert a line to what this terminal can show."""
+        """Convert a line to rich's text, without control characters."""
         # rich does not interpret a Text as markup, so "[red]" in a title is printed literally.
-        text, encoding = Text(style=style or ""), self.console.encoding
+        text = Text(style=style or "")
         for span in b.spans(line):
-            shown = inline(f"“{span.text}”" if span.style == "quote" else span.text)
-            if not self.can_show(shown):
-                shown = shown.translate(_ASCII).encode(encoding, "replace").decode(encoding)
-            text.append(shown, _SPAN_STYLES.get(span.style))
+            shown = f"“{span.text}”" if span.style == "quote" else span.text
+            text.append(inline(shown), _SPAN_STYLES.get(span.style))
         return text
 
     def put(self, what: Text | Table, indent: int = 0) -> None:
@@ -89,7 +72,7 @@ class TerminalWriter:
 
     def rule(self) -> None:
         self.space()
-        self.line(("─" if self._has_blocks else "-") * self.width, DIM)
+        self.line("─" * self.width, DIM)
 
     def heading(self, text: str) -> None:
         self.space()
@@ -146,11 +129,6 @@ class TerminalWriter:
         self.put(grid)
 
     def _pairs(self, block: b.Pairs) -> None:
-        """Print labels and their values, aligned on a wide terminal."""
-        if not self._is_wide:
-            for label, line in block.rows:
-                self.line([f"{label}: " if label else "", *b.spans(line)])
-            return
         grid = self.grid()
         grid.add_column(max_width=30, overflow="fold")
         grid.add_column(overflow="fold")
@@ -174,7 +152,7 @@ class TerminalWriter:
                 self.line(line, indent=2)
             if row.code:
                 code = self.text(row.code, DIM)
-                code.truncate(self.width - 2, overflow=self._overflow)
+                code.truncate(self.width - 2, overflow="ellipsis")
                 self.put(code, indent=2)
             self.blocks(row.blocks[:1] if self._shortens else row.blocks, indent=2)
         self.rest(max(block.total, len(block.rows)), len(rows))
@@ -198,66 +176,44 @@ class TerminalWriter:
         self.rest(max(block.total, len(block.rows)), len(rows))
 
     def _shares(self, block: b.Shares) -> None:
-        labels = [", ".join((b.text_of(row.label), *row.cells)) for row in block.rows]
-        values = [row.value for row in block.rows]
-        self._bars(labels, values, [row.tone == "out" for row in block.rows])
-
-    def _bars(self, labels: Sequence[str], values: Sequence[int], out: Sequence[bool]) -> None:
         """Print one row per value: label, bar, value and share."""
+        values = [row.value for row in block.rows]
         most, total = max(values) or 1, sum(values) or 1
-        rows = [
-            (
-                self.text(label),
-                value / most,
-                DIM if is_out else ACCENT,
-                self.text(count(value)),
-                self.text(percent(value / total).rjust(4), BOLD),
+        chart = self._chart(figures=3)
+        for row in block.rows:
+            is_out = row.tone == "out"
+            chart.add_row(
+                self.text(", ".join((b.text_of(row.label), *row.cells))),
+                self._bar(row.value / most, is_strong=not is_out),
+                self.text(count(row.value)),
+                self.text(percent(row.value / total), BOLD),
                 self.text("left out" if is_out else "", DIM),
             )
-            for label, value, is_out in zip(labels, values, out, strict=True)
-        ]
-        self._chart(rows, 30)
+        self.put(chart)
 
     def _gauges(self, block: b.Gauges) -> None:
         """Print label, bar, figure and range, aligned."""
         self.line(block.title, DIM)
-        rows = [
-            (
+        chart = self._chart(figures=2)
+        for row in block.rows:
+            chart.add_row(
                 self.text(row.label, BOLD if row.is_ours else None),
-                row.value / block.top,
-                ACCENT if row.is_ours else DIM,
+                self._bar(row.value / block.top, is_strong=row.is_ours),
                 self.text(row.text, BOLD),
                 self.text(f"({row.span})" if row.span else "", DIM),
             )
-            for row in block.rows
-        ]
-        self._chart(rows, 20)
+        self.put(chart)
 
-    def _chart(
-        self, rows: Sequence[tuple[Text, float, Style, *tuple[Text, ...]]], bar: int
-    ) -> None:
-        """Print rows of label, bar (its share and style) and figures; the last is a remark."""
-        bar = max(6, min(bar, self.width // 4))
-        figures = zip(*(row[3:] for row in rows), strict=True)
-        widths = [max(text.cell_len for text in column) for column in figures]
-        if not self._is_wide or not widths[-1]:
-            widths.pop()
-        used = bar + sum(widths) + 2 * (len(widths) + 1)
-        label = max(8, min(max(row[0].cell_len for row in rows), self.width - used))
+    def _chart(self, figures: int) -> Table:
         grid = self.grid()
-        grid.add_column(no_wrap=True, width=label, overflow=self._overflow)
-        grid.add_column(no_wrap=True, width=bar, overflow="crop")
-        for width in widths:
-            grid.add_column(no_wrap=True, justify="right", width=width, overflow="crop")
-        for text, share, style, *cells in rows:
-            grid.add_row(text, self.text(self._bar(share, bar), style), *cells[: len(widths)])
-        self.put(grid)
+        grid.add_column(overflow="fold")
+        for _ in range(1 + figures):  # the bar, too, is never broken
+            grid.add_column(no_wrap=True, justify="right")
+        return grid
 
-    def _bar(self, part: float, width: int) -> str:
-        eighths = round(max(0.0, min(1.0, part)) * width * 8)
-        if not self._has_blocks:
-            return "#" * max(1 if part > 0 else 0, eighths // 8)
-        return "█" * (eighths // 8) + _BLOCKS[eighths % 8].strip() or ("▏" if part > 0 else "")
+    def _bar(self, share: float, *, is_strong: bool) -> Bar:
+        color = "bright_blue" if is_strong else "bright_black"
+        return Bar(1.0, 0.0, share, width=self.width // 4, color=color)
 
     def _quote(self, block: b.Quote) -> None:
         indent = 0 if self._indent else 2
