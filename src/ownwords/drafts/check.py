@@ -93,7 +93,7 @@ _FREQUENT = 400
 _USUAL = 0.5  # share of other people who use a word, so that it is no term of a subject
 _MIN_EXPECTED = 3  # times that others would have written something in as many words
 _MAX_QUOTED = 300  # characters of a sentence
-_NO_REASON = "as a whole, a language model would rather put words together in this way than you"
+_NO_REASON = "as a whole, it combines words as a language model does rather than as you do"
 _TOO_SHORT = "The draft is too short for a verdict: about 40 words of prose are needed."
 _TITLE = re.compile(
     r"\A\s*\S.*[^\s.!?…:;,”\"\'’)][ \t]*\n(?=[ \t]*\n)"
@@ -234,16 +234,16 @@ class AuthorStyle:
         whole = [post.head_and_body[1] for post in posts]
         if not is_in_the_language(whole, others.vocabulary.words[:_FREQUENT]):
             raise OwnwordsError(
-                "drafts can be checked in English only: there are no other authors in the language"
-                " of these posts to compare with"
+                "drafts can be checked only in English: ownwords has no other authors to"
+                " compare with in the language of these posts"
             )
         parts = _parts(whole)
         pairs = [others.vocabulary.pairs(text) for text in parts]
         length, size = LENGTHS[-1], others.vocabulary.size
         if sum(map(len, pairs)) < _MIN_PASSAGES * length:
             raise CorpusError(
-                f"{sum(post.words for post in posts):,} words of yours are too few to compare a"
-                " draft with; about 1,000 are needed",
+                f"{sum(post.words for post in posts):,} of your own words are too few to"
+                " compare a draft with; about 1,000 are needed",
                 hint="add posts, and read the blog again: ownwords look PATH",
             )
         known = CrossValidated(pairs, others.passages, others.source_of, size, length)
@@ -419,7 +419,7 @@ class AuthorStyle:
         if (words := len(sentence.split())) > self._long:
             yield (
                 f"it has {words} words; nine in ten of your sentences have at most"
-                f" {self._long:.0f}, half of them at most {self._middle:.0f}"
+                f" {self._long:.0f}, and half have at most {self._middle:.0f}"
             )
         counts = count_text(sentence)
         rare = [
@@ -452,8 +452,8 @@ class AuthorStyle:
             is_telling = n and weights[n] > 0 and expected > max(_MIN_EXPECTED, 2 * number)
             if is_telling and before and after:
                 yield (
-                    f"“{before} {after}”: you {count(number, 'time')}, others about"
-                    f" {expected:,.0f} times in as many words"
+                    f"“{before} {after}”: {count(number, 'time')} in your posts, about"
+                    f" {expected:,.0f} times in as many words by others"
                 )
 
     def _counts(self, draft: TextCounts) -> Iterator[str]:
@@ -464,11 +464,13 @@ class AuthorStyle:
                 continue
             expected = habit.own * total
             unusual = abs(number - expected) / (expected + 1) ** 0.5
-            line = f"{habit.label}: {number:.0f}; in as much text of yours about {expected:.0f}"
+            line = f"{habit.label}: {number:.0f}; in as much of your own text about {expected:.0f}"
             if habit.is_length:
                 lengths = self.habits.spread_of_sentences() / total**0.5
                 unusual = abs(number / total - habit.own) / max(lengths, 1e-6)
-                line = f"{habit.label}: {number / total:.0f} on average; yours {habit.own:.0f}"
+                line = (
+                    f"{habit.label}: {number / total:.0f} on average; {habit.own:.0f} in your posts"
+                )
             if unusual > _UNUSUAL:
                 found.append((unusual, line))
         yield from (line for _, line in sorted(found, reverse=True)[:_MAX_COUNTS])
@@ -596,7 +598,7 @@ def _closest_sentence(searcher: "ArchiveSearcher", sentence: str) -> str:
 
 
 def _in_words(habit: Habit) -> str:
-    of = {"sentences": "of sentences", "contractions": "of cases"}.get(habit.per, "in 1,000 words")
+    of = {"sentences": "of sentences", "contractions": "of cases"}.get(habit.per, "per 1,000 words")
     own, others = habit.said(habit.own), habit.said(habit.middle)
     if habit.machines is None:
         return f"{habit.label}: you {own} {of}, others {others}"
@@ -617,7 +619,9 @@ def verdict(yours: float, above: float, machine: float | None) -> str:
     if yours < _LIKE:
         return "It is too close to tell: it could be yours, or another person’s."
     if above < _FEW:
-        return "It is partly like your posts: nearly all of your own passages are more like them."
+        return (
+            "It is only partly like your posts: nearly all of your own passages are more like them."
+        )
     return "It is more like your posts than like what other people write."
 
 
@@ -675,7 +679,8 @@ def check_view(check: Check) -> list[b.Block]:
 def _machine_blocks(check: Check) -> list[b.Block]:
     if check.machine is None:
         line = (
-            "Your posts read like a language model’s prose, so a draft of one cannot be recognised."
+            "Your posts read like a language model’s prose, so a language model’s draft"
+            " cannot be told from yours."
         )
         return [b.Paragraph(line=line)]
     row = b.Gauge("This draft", check.machine, f"{check.machine:.0%}", is_ours=True)

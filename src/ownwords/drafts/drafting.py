@@ -58,7 +58,7 @@ def choose_model(own: Path | None, *, is_required: bool = False) -> Path:
         return base
     raise OwnwordsError(
         "no model here can write from notes",
-        hint=f"get one that can, before or after your own: ownwords base add {RECOMMENDED}",
+        hint=f"install one that can: ownwords base add {RECOMMENDED}",
     )
 
 
@@ -200,7 +200,9 @@ def with_rules(lines: Iterable[DraftLine], choices: MarkChoices) -> Iterator[Dra
 def begun_lines(notes: Sequence[str], begun: Sequence[DraftLine]) -> Iterator[DraftLine]:
     """Return the first lines of a draft that was interrupted; OwnwordsError if not of its notes."""
     if [line.note for line in begun] != [*notes[: len(begun)]]:
-        raise OwnwordsError("the notes have changed since the draft was begun", hint="begin anew")
+        raise OwnwordsError(
+            "the notes have changed since the draft was begun", hint="begin a new draft"
+        )
     return iter(begun)
 
 

@@ -16,7 +16,7 @@ from ownwords.drafts.rewriting import Edit, Habits
 
 _EVEN = 0.5
 _NOT_YOURS = "This sentence is more like other people’s or a language model’s than like yours"
-_UNUSUAL = "One in ten of your own sentences are as unusual as this one"
+_UNUSUAL = "One in ten of your own sentences is as unusual as this one"
 _MAX_PARAGRAPHS = 4096  # that are kept with their marks
 _PARAGRAPH = re.compile(r"\S.*(?:\n[ \t]*\S.*)*")
 _BLANK_LINE = re.compile(r"\n[ \t]*\n")

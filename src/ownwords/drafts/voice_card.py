@@ -40,7 +40,7 @@ from ownwords.evaluation.manner import (
 from ownwords.evaluation.style import REFERENCE
 from ownwords.language.words import content_words, is_in_the_language
 
-_KEPT_FILE, _KEPT_FORMAT = "voice.json", "4"
+_KEPT_FILE, _KEPT_FORMAT = "voice.json", "5"
 _MIN_WORDS = 1000  # of the author's
 _GENERAL, _USUAL = 0.6, 0.75  # share of others who have a word that depends on no topic
 _SPREAD = 0.75  # of posts, of the number that chance would give: "above", not "function"
@@ -66,7 +66,7 @@ GROUPS = {
     "lengths": "Sentences and paragraphs",
     "openings": "How sentences begin",
     "person": "Person and contractions",
-    "joining": "Words that join",
+    "joining": "Connecting words",
     "attitude": "Attitude",
     "marks": "Punctuation",
     "asides": "Asides and jokes",
@@ -99,7 +99,7 @@ class Portrait:
         words, rates = self.paragraphs[1], {each.label: each.own for each in self.habits}
         sentences = max(1.0, words / rates["Words in a sentence"])
         short = next(label for label in rates if label.startswith("Sentences of up to"))
-        expected = {"sentences": sentences, "of them short": sentences * rates[short]}
+        expected = {"sentences": sentences, "short sentences": sentences * rates[short]}
         expected |= {label.lower(): words * rates[label] for label in _PER_PARAGRAPH}
         return [
             f"{label}: {number:.0f}" if number >= 1.5 else f"{label}: {_now_and_then(number)}"
@@ -111,7 +111,7 @@ def _now_and_then(number: float) -> str:
     """Return how often something is in a paragraph that has less than two of it."""
     if number >= 0.75:
         return "1"
-    return f"1 in {1 / number:.0f} paragraphs" if number >= 0.01 else "none"
+    return f"1 per {1 / number:.0f} paragraphs" if number >= 0.01 else "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,20 +143,20 @@ class VoiceCard:
         yield f"# How the author writes, counted in {own.words:,} words of {own.posts:,} posts"
         yield ""
         yield (
-            "Write so that the same would be counted in your text. “Others” are other people today;"
-            " a figure without % is in 1,000 words, unless it is a length."
+            "Write so that counts of your text would give these figures. “Others” are other"
+            " people who write today. Figures without % are per 1,000 words, except lengths."
         )
         yield "\n## Sentences and paragraphs"
         low, middle, high = own.sentences
         sentence = next(each for each in own.habits if each.label == "Words in a sentence")
         yield (
-            f"- Sentences: {middle} words in the middle, one in ten shorter than {low}, one in ten"
-            f" longer than {high}; on average {sentence.said(sentence.own)}, others"
-            f" {sentence.said(sentence.middle)}. Vary them as the passages below do."
+            f"- Sentences: median {middle} words, one in ten shorter than {low}, one in ten"
+            f" longer than {high}; average {sentence.said(sentence.own)}, others"
+            f" {sentence.said(sentence.middle)}. Vary the length as the passages below do."
         )
         low, middle, high = own.paragraphs
-        yield f"- Paragraphs: {middle} words in the middle, one in ten longer than {high}"
-        yield f"- A paragraph of {middle} words has on average {', '.join(own.per_paragraph)}"
+        yield f"- Paragraphs: median {middle} words, one in ten longer than {high}"
+        yield f"- On average, a paragraph of {middle} words has: {', '.join(own.per_paragraph)}"
         shown = self._habits()
         for group, heading in GROUPS.items():
             lines = [self._line(each) for each in shown if each.group == group]
@@ -168,10 +168,10 @@ class VoiceCard:
         yield from (f"- {each}" for each in own.choices)
         yield from (f"- “{each.write}” not “{each.instead_of}”" for each in self.rules)
         for label, words in (
-            ("Used more than twice as often as by others", own.favourites),
+            ("Words used more than twice as often as by others", own.favourites),
             ("Set phrases", own.phrases),
-            ("Never used, though others do", own.avoided),
-            ("Hardly used, though language models like them", own.machine_words),
+            ("Words never used, though others use them", own.avoided),
+            ("Words hardly used, though language models like them", own.machine_words),
         ):
             if words:
                 yield f"- {label}: {', '.join(words)}"
@@ -215,11 +215,12 @@ _TASK = (
 )
 LOOP = f"""{_TASK}
 
-1. Write the text by the card.
-2. Check it once: `ownwords check draft.txt --json`, or the tool `check` of `ownwords mcp`. Compare
-   the facts with the notes: the tool `facts_kept`.
-3. Put lost facts back, and reword what stands in a post. Change a marked sentence only if the
-   reason names words or a habit and the sentence does not get worse: do not write for the figure.
+1. Write the text, following the card.
+2. Check it once, with `ownwords check draft.txt --json` or the tool `check` of `ownwords mcp`.
+   Compare the facts with the notes, with the tool `facts_kept`.
+3. Put lost facts back, and reword what is copied from a post. Change a marked sentence only if the
+   reason names words or a habit and the sentence does not get worse: do not write to please the
+   figure.
 4. Show the text, and say what is still marked.
 """
 
@@ -283,10 +284,14 @@ def _count(documents: Sequence[Document]) -> Portrait:
     texts, counted = [text for text, _ in pairs], [each for _, each in pairs]
     total = sum(each.words.total() for each in counted)
     if documents and not counted:
-        raise CorpusError("how you write can be described in English only so far")
+        raise CorpusError(
+            "your posts are not in English, the only language in which ownwords can describe how"
+            " you write"
+        )
     if total < _MIN_WORDS:
         raise CorpusError(
-            f"{total:,} words of yours are too few to say how you write; about 1,000 are needed",
+            f"{total:,} of your own words are too few to describe how you write; about 1,000"
+            " are needed",
             hint="add posts, and read the blog again: ownwords look PATH",
         )
     favourites, avoided, machine_words = _telling_words(counted, reference)
@@ -322,8 +327,8 @@ def _titles(titles: Sequence[str]) -> str:
     parted = sum(": " in title for title in titles) / max(1, len(titles))
     later = [word for title in titles for word in title.split()[1:] if word[0].isalpha()]
     capitals = sum(word[0].isupper() for word in later) / max(1, len(later))
-    case = "most words with a capital" if capitals > 0.6 else "capitals as in a sentence"
-    found = f"{np.median(sizes):.0f} words in the middle, {case if later else 'one word each'}"
+    case = "title case" if capitals > 0.6 else "sentence case"
+    found = f"median {np.median(sizes):.0f} words, {case if later else 'one word each'}"
     found += f"; {asked:.0%} are questions" if asked >= 0.05 else ""
     return found + (f"; {parted:.0%} have a colon" if parted >= 0.1 else "")
 
@@ -358,7 +363,7 @@ def _choices(habits: Habits) -> Iterator[str]:
         name = "British" if british > american else "American"
         yield f"Spelling: {name} ({max(british, american):,} of {total:,})"
     else:
-        yield "Spelling: no word of the posts tells American from British"
+        yield "Spelling: no word shows whether it is American or British"
     for kind, form, others, count, total in sorted(habits.choices(), key=lambda each: -each[3]):
         of = f"{count:,} of {total:,}"
         if kind == "numerals":
@@ -368,7 +373,7 @@ def _choices(habits: Habits) -> Iterator[str]:
         elif kind != "spelling":
             words.append(f"“{form}” not “{others}”")
     if words:
-        yield f"Of forms that mean the same: {', '.join(words[:_MAX_FORMS])}"
+        yield f"Preferred forms: {', '.join(words[:_MAX_FORMS])}"
 
 
 def _telling_words(
