@@ -14,6 +14,7 @@ import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 from torch.autograd import backward  # noqa: E402
 
+from ownwords.inference.torch_engine import TorchEngine  # noqa: E402
 from ownwords.models import registry  # noqa: E402
 from ownwords.models.decoder import CausalLM, build  # noqa: E402
 from ownwords.models.weight_mapping import hf_names  # noqa: E402
@@ -170,11 +171,10 @@ def test_gradients_equal_transformers(name: str) -> None:
 
 
 def _greedy(model: CausalLM, ids: Tensor, steps: int) -> list[int]:
-    cache = model.new_cache(1, ids.shape[1] + steps)
+    cache = TorchEngine(model).cache(1, ids.shape[1] + steps)
     token_ids: list[int] = []
     for _ in range(steps):
-        token_ids.append(int(model.logits(model(ids, cache=cache)[:, -1:]).argmax()))
-        ids = torch.tensor([[token_ids[-1]]])
+        token_ids.append(int(cache.forward({0: token_ids[-1:] or ids[0].tolist()}).argmax()))
     return token_ids
 
 
@@ -215,21 +215,15 @@ def test_bfloat16_is_as_exact_as_transformers(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_ragged_batch_equals_transformers_row_by_row(name: str) -> None:
     with _pair(name) as (ours, theirs), torch.no_grad():
-        lengths = [17, 3, 30]
-        rows = [_ids(1, length) for length in lengths]
-        ids = torch.zeros(3, 30, dtype=torch.long)
-        for row, text in enumerate(rows):
-            ids[row, : lengths[row]] = text[0]
-        cache = ours.new_cache(3, 60)
-        hidden = ours(ids, cache=cache, lengths_B=torch.tensor(lengths))
-        last = hidden[torch.arange(3), torch.tensor(lengths) - 1]
+        rows = [_ids(1, length) for length in (17, 3, 30)]
+        cache = TorchEngine(ours).cache(3, 60)
+        logits = cache.forward({row: text[0].tolist() for row, text in enumerate(rows)})
         for _ in range(12):
-            logits = ours.logits(last[:, None])[:, 0]
             expected = torch.cat([theirs(text).logits[:, -1] for text in rows])
-            torch.testing.assert_close(logits, expected, atol=1e-4, rtol=0)
-            chosen = logits.argmax(-1, keepdim=True)
+            torch.testing.assert_close(torch.from_numpy(logits), expected, atol=1e-4, rtol=0)
+            chosen = torch.from_numpy(logits).argmax(-1, keepdim=True)
             rows = [torch.cat((text, chosen[i : i + 1]), dim=1) for i, text in enumerate(rows)]
-            last = ours(chosen, cache=cache)[:, 0]
+            logits = cache.forward({row: ids.tolist() for row, ids in enumerate(chosen)})
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -21,6 +21,7 @@ from ownwords.models.configs.config import ModelConfig
 from ownwords.models.configs.gpt2 import GPT2Config
 from ownwords.models.configs.llama import Gemma3Config, LlamaConfig, Qwen3Config
 from ownwords.models.decoder import CausalLM, build
+from ownwords.models.kv_cache import KVCacheView
 from ownwords.models.layers import AttentionMask, LoraLinear, RotaryEmbedding
 from ownwords.training.device import choose
 from ownwords.training.settings import Precision
@@ -302,7 +303,7 @@ def test_unsupported_cases_fall_back_to_pytorch(counts_seen: list[int]) -> None:
     model = _model("qwen3")
     _model("qwen3").double()(ids)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        model(ids, cache=model.new_cache(2, 32))
+        model(ids, cache=KVCacheView(model.new_cache(2, 32), torch.arange(16).expand(2, 16), 16))
         adapter = lora.attach(model, lora.AdapterConfig(4, 8.0, 0.5), 1)
         model(ids)
         adapter.detach()

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from families import TINY, some_ids, tiny
-from ownwords.inference.torch_engine import TorchEngine, _GraphedForward
+from ownwords.inference.torch_engine import TorchEngine
 from ownwords.models.decoder import CausalLM
 
 MODELS = {name: tiny(name, torch.float64).eval() for name in TINY}
@@ -29,8 +29,7 @@ def close(logits: np.ndarray, expected: np.ndarray) -> None:
 def test_steps_of_fixed_shapes_equal_single_texts(name: str) -> None:
     network, random = MODELS[name], Random(name)
     cache = TorchEngine(network, frozen=True).cache(4, 50)
-    # What is recorded where there is CUDA, played as it comes.
-    cache._graphs = _GraphedForward(cache._engine, cache._open())
+    cache._has_graphs = True  # what is captured on CUDA, run as it comes
     texts: list[list[int]] = [[], [], [], []]
     for _ in range(60):
         row, source = random.choices(range(4), k=2)
@@ -72,8 +71,8 @@ def test_steps_recorded_on_cuda_give_the_same(name: str) -> None:
         )
         close(logits[:-1], at_once(MODELS[name], ids)[first:end])
         cache.truncate(2, 0)
-    assert cache._graphs is not None
-    assert all(step._run != step._forward for step in cache._graphs._graphs.values())
+    assert cache._steps
+    assert all(step._run != step._forward for step in cache._steps.values())
 
 
 def test_a_network_in_training_is_left_in_training_mode() -> None:

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -26,7 +24,7 @@ from ownwords.inference.engine import (
 from ownwords.models import bundle
 from ownwords.models.cuda_graph import Capturer
 from ownwords.models.decoder import CausalLM, eval_mode
-from ownwords.models.kv_cache import KVCache, KVCacheRows, StaticKVCache
+from ownwords.models.kv_cache import KVCache, KVCacheView
 from ownwords.models.quantize import quantize
 from ownwords.models.weight_mapping import find_tensors, is_quantized
 
@@ -101,9 +99,10 @@ class TorchEngineCache:
         self._engine = engine
         self._network = engine.network
         self._kv_cache: KVCache | None = engine.network.new_cache(rows, length)
-        self._graphs: _GraphedForward | None = None
-        if engine.frozen and engine.device.type == "cuda":
-            self._graphs = _GraphedForward(engine, self._kv_cache)
+        # On CUDA, captured steps by their shape: the tokens per row, and the attended slots.
+        self._has_graphs = engine.frozen and engine.device.type == "cuda"
+        self._capturer = Capturer(engine.device) if self._has_graphs else None
+        self._steps: dict[tuple[int, int], _CapturedStep] = {}
 
     def cached_length(self, row: int) -> int:
         return self._open(row).lengths[row]
@@ -116,11 +115,9 @@ class TorchEngineCache:
         with torch.inference_mode(), mode:
             for rows in _groups({row: len(ids) for row, ids in inputs.items()}):
                 batch = {row: inputs[row] for row in rows}
-                if self._graphs is not None and self._graphs.fits(batch):
-                    parts = self._graphs.forward(batch, all_positions)
-                else:
-                    parts = self._forward(kv_cache, batch, all_positions)
-                logits.update(zip(rows, parts, strict=True))
+                is_short = max(map(len, batch.values())) <= _SHORT
+                read = self._read_short if self._has_graphs and is_short else self._read
+                logits.update(zip(rows, read(kv_cache, batch, all_positions), strict=True))
             array: Logits = torch.cat([logits[row] for row in inputs]).float().cpu().numpy()
         return array
 
@@ -137,7 +134,8 @@ class TorchEngineCache:
             kv_cache.copy(source, row, length)
 
     def close(self) -> None:
-        self._kv_cache = self._graphs = None
+        self._kv_cache = None
+        self._steps.clear()
 
     def _open(self, *rows: int) -> KVCache:
         """Return the cache; raises an error if it is closed or lacks one of these rows."""
@@ -162,25 +160,20 @@ class TorchEngineCache:
                     hint="create a longer cache, up to the model's context",
                 )
 
-    def _forward(
-        self, kv_cache: KVCache, inputs: RowInputs, all_positions: bool
-    ) -> Sequence[Tensor]:
-        """Run the network eagerly; return each row's logits, after every id or only the last."""
+    def _read(self, kv_cache: KVCache, inputs: RowInputs, all_positions: bool) -> Sequence[Tensor]:
+        """Run the network; return each row's logits, after every id or only the last."""
         hidden: dict[int, list[Tensor]] = {row: [] for row in inputs}
         for first in range(0, max(map(len, inputs.values())), _CHUNK):
             chunks = {
                 row: ids[first : first + _CHUNK] for row, ids in inputs.items() if len(ids) > first
             }
-            counts = [len(chunk) for chunk in chunks.values()]
-            ids_BT = torch.zeros(len(chunks), max(counts), dtype=torch.int64)
-            for ids_T, chunk in zip(ids_BT, chunks.values(), strict=True):
-                ids_T[: len(chunk)] = torch.as_tensor(chunk)
-            hidden_BTC = self._network(
-                ids_BT.to(self._engine.device),
-                cache=KVCacheRows(kv_cache, [*chunks]),
-                lengths_B=torch.tensor(counts),
-            )
-            for row, hidden_TC, count in zip(chunks, hidden_BTC, counts, strict=True):
+            rows, counts = [*chunks], [*map(len, chunks.values())]
+            ids_BT, slots_BT = _padded(kv_cache, chunks, rows, max(counts))
+            span = max(kv_cache.lengths[row] + len(ids) for row, ids in chunks.items())
+            view = KVCacheView(kv_cache, slots_BT.to(kv_cache.device), span, rows)
+            hidden_BTC = self._network(ids_BT.to(kv_cache.device), cache=view)
+            for row, hidden_TC, count in zip(rows, hidden_BTC, counts, strict=True):
+                kv_cache.lengths[row] += count
                 if all_positions:
                     hidden[row].append(hidden_TC[:count])
                 else:
@@ -189,38 +182,23 @@ class TorchEngineCache:
         logits_NV = self._network.logits(torch.cat(parts)[None])[0]
         return torch.split(logits_NV, [len(part) for part in parts])
 
+    def _read_short(
+        self, kv_cache: KVCache, inputs: RowInputs, all_positions: bool
+    ) -> Sequence[Tensor]:
+        """The same in a few fixed shapes, each captured when it first occurs.
 
-class _GraphedForward:
-    """Short forward passes of all rows in a few fixed shapes, each captured when it first occurs.
-
-    A shape is the number of tokens per row and the span of KV slots attended to. Rows without input
-    are computed as well; at these sizes that costs nothing.
-    """
-
-    def __init__(self, engine: TorchEngine, kv_cache: KVCache) -> None:
-        self._network, self._kv_cache = engine.network, kv_cache
-        self._graphs: dict[tuple[int, int], _CapturedStep] = {}
-        self._capturer = Capturer(engine.device) if engine.device.type == "cuda" else None
-
-    def fits(self, inputs: RowInputs) -> bool:
-        return all(len(ids) <= _SHORT for ids in inputs.values())
-
-    def forward(self, inputs: RowInputs, all_positions: bool) -> Sequence[Tensor]:
-        kv_cache = self._kv_cache
-        ends = {row: kv_cache.lengths[row] + len(ids) for row, ids in inputs.items()}
+        Rows without input are computed as well; at these sizes that costs nothing.
+        """
         tokens = _next_power_of_two(max(map(len, inputs.values())))
-        span = min(max(_MIN_SPAN, _next_power_of_two(max(ends.values()))), kv_cache.length)
-        ids_RT = np.zeros((kv_cache.batch, tokens), np.int64)
-        slots_RT = np.full_like(ids_RT, kv_cache.length)
-        for row, ids in inputs.items():
-            ids_RT[row, : len(ids)] = ids
-            slots_RT[row, : len(ids)] = range(kv_cache.lengths[row], ends[row])
-        if (tokens, span) not in self._graphs:
+        ids_RT, slots_RT = _padded(kv_cache, inputs, range(kv_cache.batch), tokens)
+        longest = max(kv_cache.lengths[row] + len(ids) for row, ids in inputs.items())
+        span = min(max(_MIN_SPAN, _next_power_of_two(longest)), kv_cache.length)
+        if (tokens, span) not in self._steps:
             step = _CapturedStep(self._network, kv_cache, tokens, span, self._capturer)
-            self._graphs[tokens, span] = step
-        logits_RTV = self._graphs[tokens, span].replay(ids_RT, slots_RT)
-        for row, end in ends.items():
-            kv_cache.lengths[row] = end
+            self._steps[tokens, span] = step
+        logits_RTV = self._steps[tokens, span].replay(ids_RT, slots_RT)
+        for row, ids in inputs.items():
+            kv_cache.lengths[row] += len(ids)
         return [
             logits_RTV[row, 0 if all_positions else len(ids) - 1 : len(ids)]
             for row, ids in inputs.items()
@@ -250,14 +228,27 @@ class _CapturedStep:
             if capturer is not None:
                 self._run = capturer.capture(self._forward, warm_up=2)
 
-    def replay(self, ids_RT: npt.NDArray[np.int64], slots_RT: npt.NDArray[np.int64]) -> Tensor:
-        self._ids_RT.copy_(torch.from_numpy(ids_RT))
-        self._slots_RT.copy_(torch.from_numpy(slots_RT))
+    def replay(self, ids_RT: Tensor, slots_RT: Tensor) -> Tensor:
+        self._ids_RT.copy_(ids_RT)
+        self._slots_RT.copy_(slots_RT)
         return self._run()
 
     def _forward(self) -> Tensor:
-        static = StaticKVCache(self._kv_cache, self._slots_RT, self._span)
-        return self._network.logits(self._network(self._ids_RT, cache=static))
+        view = KVCacheView(self._kv_cache, self._slots_RT, self._span)
+        return self._network.logits(self._network(self._ids_RT, cache=view))
+
+
+def _padded(
+    kv_cache: KVCache, inputs: RowInputs, rows: Sequence[int], tokens: int
+) -> tuple[Tensor, Tensor]:
+    """Return the ids of some rows, padded to `tokens`, and the slots of the cache they go to."""
+    ids_BT = torch.zeros(len(rows), tokens, dtype=torch.int64)
+    slots_BT = torch.full_like(ids_BT, kv_cache.length)
+    for place, row in enumerate(rows):
+        ids, begin = inputs.get(row, ()), kv_cache.lengths[row]
+        ids_BT[place, : len(ids)] = torch.as_tensor(ids)
+        slots_BT[place, : len(ids)] = torch.arange(begin, begin + len(ids))
+    return ids_BT, slots_BT
 
 
 def _groups(counts: Mapping[int, int]) -> Iterator[list[int]]:

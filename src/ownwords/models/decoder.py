@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ownwords.models import fused, fused_block
 from ownwords.models.configs.config import ModelConfig
-from ownwords.models.kv_cache import KVCache
+from ownwords.models.kv_cache import KVCache, KVCacheView
 from ownwords.models.layers import (
     Angles,
     AttentionMask,
@@ -34,17 +34,10 @@ from ownwords.models.registry import model_class
 
 @dataclass(frozen=True)
 class ForwardContext:
-    """The positions, attention masks and KV cache of one forward pass."""
+    """The positions and attention masks of one forward pass."""
 
     positions_BT: Tensor  # [B, T], or [1, T] if all rows have the same positions
     masks: Mapping[int | None, AttentionMask]  # by window
-    cache: KVCache | None = None
-    counts: tuple[int, ...] = ()
-
-    def finish(self) -> None:
-        """Advance the cache by this call's tokens, after all layers have run."""
-        if self.cache is not None:
-            self.cache.advance(self.counts)
 
 
 class CausalLM(nn.Module):
@@ -100,20 +93,16 @@ class CausalLM(nn.Module):
         *,
         documents_BT: Tensor | None = None,
         max_documents: int = 0,
-        cache: KVCache | None = None,
-        lengths_B: Tensor | None = None,
+        cache: KVCacheView | None = None,
     ) -> Tensor:
         """Return the hidden states after the final norm, [B, T, C].
 
         `documents_BT` numbers the documents packed into each row: attention never crosses a
         document border, and positions restart there. If no row has more than `max_documents`, some
-        devices need no mask (0: unknown). With a cache, the tokens follow the cached ones;
-        `lengths_B` is the number of real tokens in each row, before padding on the right.
+        devices need no mask (0: unknown). With a cache, the tokens follow the cached ones.
         """
         self.prepare_adapters(ids_BT, is_cached=cache is not None)
-        context = self.context(ids_BT, documents_BT, max_documents, cache, lengths_B)
-        x_BTC = self.run_blocks(ids_BT, context)
-        context.finish()
+        x_BTC = self.run_blocks(ids_BT, self.context(ids_BT, documents_BT, max_documents, cache))
         hidden_BTC: Tensor = self.final_norm(x_BTC)
         return hidden_BTC
 
@@ -177,7 +166,7 @@ class CausalLM(nn.Module):
         """Allocate a KV cache for `batch` texts of up to `length` tokens each."""
         weight = next(self.final_norm.parameters())
         return KVCache(
-            self.config.windows(),
+            self.config.layers,
             batch=batch,
             length=length,
             kv_heads=self.config.kv_heads,
@@ -205,18 +194,13 @@ class CausalLM(nn.Module):
         ids_BT: Tensor,
         documents_BT: Tensor | None,
         max_documents: int,
-        cache: KVCache | None,
-        lengths_B: Tensor | None,
+        cache: KVCacheView | None,
     ) -> ForwardContext:
         """Compute positions and attention masks once for all layers."""
         tokens, windows = ids_BT.shape[1], set(self.config.windows())
         if cache is not None:
-            counts = cache.counts(tokens, lengths_B)
-            views = {window: cache.view(window, tokens, counts) for window in windows}
-            masks = {window: AttentionMask(v.mask, v.causal, v) for window, v in views.items()}
-            # Clamp the positions of padding, which may exceed the last one; no token attends to it.
-            positions_BT = cache.positions(tokens).clamp(max=cache.length - 1)
-            return ForwardContext(positions_BT, masks, cache, tuple(counts))
+            masks = {each: AttentionMask(cache.mask(each), view=cache) for each in windows}
+            return ForwardContext(cache.positions_BT, masks)
         row_1T = torch.arange(tokens, device=ids_BT.device)[None]
         if documents_BT is None:
             return ForwardContext(row_1T, {window: _causal(row_1T, window) for window in windows})
