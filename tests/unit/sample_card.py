@@ -16,7 +16,7 @@ from ownwords.evaluation.scorecard import (
     WritingSample,
 )
 from ownwords.evaluation.verdict import with_conclusions
-from ownwords.evaluation.voice import AuthorClassification, Distance, Voice
+from ownwords.evaluation.voice import AuthorClassification, Voice
 
 EVIL = '<script>alert("x")</script>[red]x[/red]\x1b[31m\u202e'
 
@@ -42,10 +42,6 @@ def classification(
         samples=estimate(ours, spread),
         others=estimate(false_positives, spread),
     )
-
-
-def distance(median: float, spread: float | None = 0.05) -> Distance:
-    return Distance(estimate(median, spread), median - 0.1, median + 0.1)
 
 
 def voice(ours: float = 0.85, *, spread: float = 0.08, base: float = 0.08) -> Voice:

@@ -12,7 +12,6 @@ from ownwords.evaluation.intervals import (
     Estimate,
     Interval,
     beside,
-    median,
     rate,
     ratio_interval,
     share,
@@ -66,12 +65,6 @@ def shares(truth: float, rng: Generator, posts: int) -> Interval | None:
     return share(hits, sources.tolist()).interval
 
 
-def medians(rng: Generator, posts: int) -> Interval | None:
-    sources = np.repeat(np.arange(posts), np.ceil(lengths(rng, posts) / 1500).astype(int))
-    values = rng.normal(size=posts)[sources] * 0.6 + rng.normal(size=len(sources))
-    return median(values, sources.tolist()).interval
-
-
 def differences(rng: Generator, posts: int) -> Interval | None:
     """Of 20 samples and the posts."""
     sides = []
@@ -96,7 +89,6 @@ def limits(interval: Interval | None) -> tuple[float, float]:
         *((partial(rare_events, *case), case[0], FEWER) for case in ((0.006, 700), (0.001, 700))),
         (partial(rare_events, 0.05, 60), 0.05, FEWER),
         *((partial(shares, truth), truth, TIMES) for truth in (0.5, 0.85, 0.95)),
-        (medians, 0.0, FEWER),
         (differences, 0.0, FEWER),
     ],
 )

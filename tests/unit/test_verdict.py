@@ -28,6 +28,7 @@ from ownwords.evaluation.verdict import (
     tone,
     with_conclusions,
 )
+from ownwords.evaluation.voice import Voice
 from unit import sample_card
 from unit.sample_card import beside, classification, estimate, fluency, memorised, unjudged, voice
 
@@ -67,14 +68,6 @@ def test_a_model_too_small_for_sense_is_not_praised(parameters: float, sense: st
 
 SHORT = CopiedPassage("the very same words", 4, "On Idling", "2009-05-04")
 LONG = CopiedPassage("the very same words " * 20, 80, "On Idling", "2009-05-04")
-ALONE = replace(voice(), classification=None, sources=0, others=0)
-NEAR, FAR = (
-    (sample_card.distance(4.8), sample_card.distance(4.7)),
-    (
-        sample_card.distance(4.8),
-        sample_card.distance(5.5),
-    ),
-)
 ONE_POST = {"excess": None, "held_out": estimate(0.002, None, 1)}
 WITHOUT_BASE = {
     "bits": tuple(row for row in sample_card.bits() if row.name != BASE),
@@ -147,9 +140,12 @@ def gain(value: float, low: float, high: float) -> dict[str, object]:
         ),
         # If the base does equally well, the model did not learn it from the author.
         ({"voice": voice(0.9, base=0.9)}, "voice", UNCLEAR, UNCLEAR),
-        # Without other authors the distance decides.
-        ({"voice": replace(ALONE, distances=NEAR)}, "voice", YOURS, WRITES_LIKE_YOU),
-        ({"voice": replace(ALONE, distances=FAR)}, "voice", NOT_YOURS, WORDS_ONLY),
+        (
+            {"voice": Voice(reason="Too few others.")},
+            "voice",
+            UNCLEAR,
+            UNCLEAR,
+        ),
         ({"bits": ()}, "prediction", TOO_FEW, TOO_FEW),
         (gain(0.01, -0.01, 0.03), "prediction", UNCLEAR, UNCLEAR),
         (gain(-0.1, -0.2, -0.05), "prediction", NO_BETTER, UNCLEAR),

@@ -110,19 +110,10 @@ def test_noise_is_distinguished_only_by_chance() -> None:
     assert 0.3 < (own[:, None] > others).mean() < 0.7
 
 
-def test_another_language_is_compared_with_itself_with_a_notice(
-    authors: ReferenceAuthors,
-) -> None:
-    german = "der die das und ich nicht mit auf ein eine haus baum wasser weg "
-    rng = random.Random(1)
-    texts = [german * rng.randrange(15, 25) for _ in range(30)]
-    shuffled = [" ".join(rng.choices(german.split(), k=260)) for _ in range(10)]
-    result = voice(texts[:15], texts[15:20], shuffled, (), authors)
+def test_another_language_is_not_judged(authors: ReferenceAuthors) -> None:
+    german = ["der die das und ich nicht mit auf ein eine haus baum wasser weg " * 20] * 20
+    result = voice(german[:15], german[15:], german, (), authors)
     assert result.classification is None and "English" in result.reason
-    assert result.distances
-    real, ours = result.distances
-    assert ours.median.value > real.high
-    assert voice(texts[:15], texts[15:20], shuffled, (), None).distances
 
 
 @pytest.mark.parametrize("short", ["training", "held_out", "samples"])
@@ -131,7 +122,7 @@ def test_too_little_text_is_reported_without_figures(authors: ReferenceAuthors, 
     texts = {"training": author.posts(20), "held_out": author.posts(5), "samples": author.posts(5)}
     texts[short] = ["the of and"]
     result = voice(texts["training"], texts["held_out"], texts["samples"], (), authors)
-    assert (result.distances, result.classification) == (None, None)
+    assert result.classification is None
     assert short.partition("_")[0] in result.reason
 
 

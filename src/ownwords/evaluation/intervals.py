@@ -190,17 +190,6 @@ def share(values: Numbers, sources: Sequence[int]) -> Estimate:
     return Estimate(value, len(values), wilson(value, trials, student_t(trials - 1)))
 
 
-def median(values: Numbers, sources: Sequence[int]) -> Estimate:
-    """Return the median of the items' values; its interval inverts that of the share below it."""
-    middle = float(np.median(values))
-    is_below = (np.asarray(values) <= middle).astype(float)
-    below = rate(is_below, np.ones(len(values)), sources).interval
-    if below is None:
-        return Estimate(middle, len(values))
-    low, high = np.quantile(values, [below.low, below.high], method="weibull")
-    return Estimate(middle, len(values), Interval(float(low), float(high)))
-
-
 def beside(samples: Estimate, held_out: Estimate) -> PairedEstimate:
     """Pair both figures with the interval of their difference (MOVER: Zou and Donner 2008)."""
     ours, real = samples.interval, held_out.interval

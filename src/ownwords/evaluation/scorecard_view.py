@@ -1,7 +1,7 @@
 """Builds the view of a scorecard: its sentences, figures and sections."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ownwords.core.workspace import write_atomically
@@ -17,7 +17,6 @@ from ownwords.evaluation.scorecard import (
     WritingSample,
 )
 from ownwords.evaluation.verdict import between, bits, compared_with, is_bad, rate
-from ownwords.evaluation.voice import Distance
 from ownwords.view import blocks as b
 from ownwords.view import html
 from ownwords.view.format import count, day, plain, quoted, size
@@ -263,40 +262,28 @@ def _bits_gauge(row: BitsRow) -> b.Gauge:
 
 def _voice(card: Scorecard) -> b.Section:
     voice, title = card.voice, "Whether it sounds like you"
-    if voice is None:
+    shares = voice.classification if voice else None
+    if voice is None or shares is None:
         return _section(card, "voice", title, ())
-    blocks: list[b.Block] = []
-    if shares := voice.classification:
-        rows = [
-            _share_gauge(_MODELS, shares.samples, is_ours=True),
-            *([_share_gauge("The untouched base", shares.base)] if shares.base else []),
-            _share_gauge(_YOURS, shares.held_out),
-            _share_gauge(_OTHERS, shares.others),
-        ]
-        meaning = (
-            "Which words follow which, in your posts and in those of other authors today, decides"
-            " who wrote a passage. Words that reveal the topic are masked, and no passage is"
-            " judged by a model that has read it."
-        )
-        heading = "Taken for yours"
-        blocks.append(b.Gauges(title=heading, meaning=meaning, rows=rows, scale_end=1.0))
-    if voice.distances:
-        real, ours = voice.distances
-        rows = [_distance_gauge(_MODELS, ours, is_ours=True), _distance_gauge(_YOURS, real)]
-        meaning = "How unusual a word is for your grammar, in bits. Lower is closer."
-        blocks.append(b.Gauges(title="Distance", meaning=meaning, rows=rows))
-    if blocks:
-        how = (
-            f"Measured on passages of about {count(voice.passage_words, 'word')}:"
-            f" {count(voice.training)} from your training posts, {count(voice.held_out)} from your"
-            f" held-out posts, {count(voice.samples)} from the model."
-        )
-        if voice.sources:
-            how += (
-                f" {count(voice.others)} are from {count(voice.sources)} blogs and books of today."
-            )
-        blocks.append(_how(f"{how} {voice.reason}".strip()))
-    return _section(card, "voice", title, blocks)
+    rows = [
+        _share_gauge(_MODELS, shares.samples, is_ours=True),
+        *([_share_gauge("The untouched base", shares.base)] if shares.base else []),
+        _share_gauge(_YOURS, shares.held_out),
+        _share_gauge(_OTHERS, shares.others),
+    ]
+    meaning = (
+        "Which words follow which, in your posts and in those of other authors today, decides"
+        " who wrote a passage. Words that reveal the topic are masked, and no passage is"
+        " judged by a model that has read it."
+    )
+    how = (
+        f"Measured on passages of about {count(voice.passage_words, 'word')}:"
+        f" {count(voice.training)} from your training posts, {count(voice.held_out)} from your"
+        f" held-out posts, {count(voice.samples)} from the model."
+        f" {count(voice.others)} are from {count(voice.sources)} blogs and books of today."
+    )
+    gauges = b.Gauges(title="Taken for yours", meaning=meaning, rows=rows, scale_end=1.0)
+    return _section(card, "voice", title, [gauges, _how(how)])
 
 
 def _fluency(card: Scorecard) -> b.Section:
@@ -389,22 +376,6 @@ def _making(card: Scorecard) -> list[b.Section]:
 def _share_gauge(label: str, share: Estimate, *, is_ours: bool = False) -> b.Gauge:
     if not share.of:
         return b.Gauge(label, 0.0, "–", note="nothing to measure", is_ours=is_ours)
-    return _gauge(label, share, rate, is_ours=is_ours)
-
-
-def _distance_gauge(label: str, distances: Distance, *, is_ours: bool = False) -> b.Gauge:
-    note = f"middle half {between(distances.low, distances.high, bits)}"
-    return _gauge(label, distances.median, bits, note, is_ours=is_ours)
-
-
-def _gauge(
-    label: str,
-    of: Estimate,
-    shown: Callable[[float], str],
-    note: str = "",
-    *,
-    is_ours: bool = False,
-) -> b.Gauge:
-    low, high = (of.interval.low, of.interval.high) if of.interval else (None, None)
-    span = between(low, high, shown) or _NO_RANGE
-    return b.Gauge(label, of.value, shown(of.value), low, high, span, note, is_ours)
+    low, high = (share.interval.low, share.interval.high) if share.interval else (None, None)
+    span = between(low, high, rate) or _NO_RANGE
+    return b.Gauge(label, share.value, rate(share.value), low, high, span, "", is_ours)

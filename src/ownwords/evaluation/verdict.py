@@ -168,7 +168,11 @@ def _voice(voice: Voice | None) -> Conclusion:
         return Conclusion("voice", TOO_FEW, "Its voice was not measured.")
     shares = voice.classification
     if shares is None or shares.held_out_auc.value < MIN_AUC:
-        return _voice_by_distance(voice)
+        sentence = voice.reason or (
+            "Even your own held-out posts cannot be distinguished from other authors', so its voice"
+            " cannot be judged."
+        )
+        return Conclusion("voice", TOO_FEW if voice.passage_words else UNCLEAR, sentence)
     base = "" if shares.base is None else f" of the untouched base's, {rate(shares.base.value)};"
     sentence = (
         f"{rate_with_range(shares.samples)} of its passages are taken for yours;{base} of your own"
@@ -180,24 +184,6 @@ def _voice(voice: Voice | None) -> Conclusion:
     if kind == YOURS and shares.base and shares.base.value >= shares.samples.value:
         kind, sentence = UNCLEAR, f"{sentence} Training did not bring it closer to you."
     return Conclusion("voice", kind, sentence)
-
-
-def _voice_by_distance(voice: Voice) -> Conclusion:
-    """Judge, without other authors, whether samples are as typical as the author's own posts."""
-    if voice.distances is None:
-        sentence = voice.reason or (
-            "Even your own held-out posts cannot be distinguished from other authors', so its voice"
-            " cannot be judged."
-        )
-        return Conclusion("voice", TOO_FEW, sentence)
-    real, ours = voice.distances
-    sentence = (
-        f"Judged by your grammar, a word of it takes {ours.median.value:.2f} bits; for the middle"
-        f" half of your own held-out passages it is {real.low:.2f} to {real.high:.2f}."
-    )
-    # A smaller distance than the author's own is not a fault.
-    kinds = {"above": NOT_YOURS, "below": YOURS, "unsure": UNCLEAR, "unknown": TOO_FEW}
-    return Conclusion("voice", kinds[_side(ours.median, real.high)], sentence)
 
 
 def _fluency(fluency: Fluency | None) -> Conclusion:

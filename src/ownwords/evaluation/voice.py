@@ -4,29 +4,26 @@ The measure is LambdaG (`style`). It shows how close samples come to real held-o
 much closer than samples of the base before training.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ownwords.evaluation.intervals import Estimate, Vector, median, share
+from ownwords.evaluation.intervals import Estimate, Vector, share
 from ownwords.evaluation.style import (
     FOLDS,
     LENGTHS,
-    BigramModel,
     CrossValidated,
     Pairs,
     ReferenceAuthors,
-    StyleVocabulary,
     about_words,
     cut,
 )
-from ownwords.language.words import is_in_the_language, words_in
+from ownwords.language.words import is_in_the_language
 
 Passages = tuple[list[Pairs], list[int]]  # passages, and the source of each
 
-_FREQUENT = 400  # words that identify a language, or form the vocabulary without other authors
+_FREQUENT = 400  # words that identify a language
 _MIN_PASSAGES = 12  # of each kind, for the longer passages
 _MIN_TRAINING = 8  # training passages
 
@@ -50,27 +47,16 @@ class AuthorClassification:
 
 
 @dataclass(frozen=True, slots=True)
-class Distance:
-    """The bits per word under the author's own grammar: median and quartiles."""
-
-    median: Estimate
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, slots=True)
 class Voice:
-    """The figures of voice; None if they could not be measured, with the `reason`."""
+    """The figures of voice; without a `classification` if that is impossible, with the `reason`."""
 
-    passage_words: int
-    training: int  # passages
-    held_out: int
-    samples: int
+    passage_words: int = 0  # 0 if there are no other authors in the language
+    training: int = 0  # passages
+    held_out: int = 0
+    samples: int = 0
     others: int = 0
     sources: int = 0  # of the others: blogs, books, handbooks
     classification: AuthorClassification | None = None
-    # The distances of held-out passages and of samples, if this language has no other authors.
-    distances: tuple[Distance, Distance] | None = None
     reason: str = ""
 
 
@@ -79,20 +65,15 @@ def voice(
     held_out: Sequence[str],
     samples: Sequence[str],
     base: Sequence[str],
-    others: ReferenceAuthors | None,
+    others: ReferenceAuthors,
 ) -> Voice:
-    """Compare samples and real held-out posts with the training posts.
-
-    Without `others`, or with others in another language, only distances are measured.
-    """
-    reason = ""
-    if others and not is_in_the_language(training, others.vocabulary.words[:_FREQUENT]):
-        others = None
-        reason = (
-            "The other authors wrote in English, but these posts are in another language, so they"
-            " were only compared with each other."
+    """Compare samples and real held-out posts with the training posts and with other authors."""
+    if not is_in_the_language(training, others.vocabulary.words[:_FREQUENT]):
+        return Voice(
+            reason="The other authors wrote in English, but these posts are in another language, so"
+            " its voice cannot be judged."
         )
-    vocabulary = others.vocabulary if others else _own_vocabulary(training)
+    vocabulary = others.vocabulary
     texts = [[vocabulary.pairs(text) for text in kind] for kind in (training, held_out, samples)]
     length = next((n for n in LENGTHS if _fewest(texts, n) >= _MIN_PASSAGES), LENGTHS[-1])
     kinds = [cut(kind, length) for kind in texts]
@@ -106,13 +87,9 @@ def voice(
             f" in the samples; {_MIN_TRAINING}, 1 and 1 are needed."
         )
         return replace(measured, reason=reason)
-    if others and len(training) < FOLDS:
-        others = None
+    if len(training) < FOLDS:
         reason = f"There are too few training posts for a comparison: {len(training)}."
-    if others is None:
-        grammar = BigramModel.of(texts[0], vocabulary.size)
-        distances = _distance(grammar, *kinds[1]), _distance(grammar, *kinds[2])
-        return replace(measured, distances=distances, reason=reason)
+        return replace(measured, reason=reason)
     by_base = cut([vocabulary.pairs(text) for text in base], length)
     return replace(
         measured,
@@ -124,20 +101,6 @@ def voice(
 
 def _fewest(texts: Sequence[Sequence[Pairs]], length: int) -> int:
     return min(sum(map(len, kind)) // length for kind in texts)
-
-
-def _own_vocabulary(training: Sequence[str]) -> StyleVocabulary:
-    """Return the words that occur in the most posts, for languages without other authors."""
-    spread = Counter(
-        word for text in training for word in {match[0].lower() for match in words_in(text)}
-    )
-    return StyleVocabulary([word for word, _ in spread.most_common(_FREQUENT)])
-
-
-def _distance(own: BigramModel, passages: Sequence[Pairs], sources: Sequence[int]) -> Distance:
-    bits = np.array([-own.log_probabilities(passage).mean() for passage in passages]) / np.log(2)
-    low, high = np.quantile(bits, [0.25, 0.75])
-    return Distance(median(bits, sources), float(low), float(high))
 
 
 def _classify(
