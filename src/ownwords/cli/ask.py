@@ -13,9 +13,8 @@ from ownwords.cli.options import (
     OUTPUT,
     OutputOptions,
     WorkspaceOption,
-    described,
-    flag,
     text_of,
+    with_help,
 )
 from ownwords.cli.output import (
     StreamingWordWrap,
@@ -55,40 +54,29 @@ _WHOSE = {
 }
 
 
+@with_help
 def ask(
-    *question: Annotated[
-        str,
-        Parameter(
-            name="QUESTION",
-            allow_leading_hyphen=True,  # for "-"
-            help="The question; - reads it from standard input. [default: prompts for questions]",
-        ),
-    ],
+    *question: Annotated[str, Parameter(name="QUESTION", allow_leading_hyphen=True)],
     workspace: WorkspaceOption = None,
-    model: Annotated[
-        str,
-        described(
-            "The model that writes the answer: the name of a model that runs here, or an address"
-            " (http://127.0.0.1:8080/v1#NAME)."
-            " [default: what Ollama, llama.cpp, LM Studio or vLLM run here, once you allowed it]",
-        ),
-    ] = "",
-    no_model: Annotated[
-        bool,
-        flag("Show the passages only."),
-    ] = False,
-    embed: Annotated[
-        str,
-        described(
-            "The model that searches by meaning: minilm (English) or multilingual, each downloaded"
-            " once, or none to search by words only. [default: minilm or multilingual, once"
-            " downloaded]",
-        ),
-    ] = "",
-    passages: Annotated[int, Parameter(help="The number of passages.")] = _PASSAGES,
+    model: str = "",
+    no_model: bool = False,
+    embed: str = "",
+    passages: int = _PASSAGES,
     output: OutputOptions = OUTPUT,
 ) -> None:
-    """Answer a question from your posts, with citations, or show the matching passages."""
+    """Answer a question from your posts, with citations, or show the matching passages.
+
+    Args:
+        question: The question; - reads it from standard input. [default: prompts for questions]
+        model: The model that writes the answer: the name of a model that runs here, or an address
+            (http://127.0.0.1:8080/v1#NAME). [default: what Ollama, llama.cpp, LM Studio or vLLM run
+            here, once you allowed it]
+        no_model: Show the passages only.
+        embed: The model that searches by meaning: minilm (English) or multilingual, each downloaded
+            once, or none to search by words only. [default: minilm or multilingual, once
+            downloaded]
+        passages: The number of passages.
+    """
     from ownwords.ask.encoder import embed_missing, open_embedder
     from ownwords.ask.index import SearchIndex
     from ownwords.ask.search import ArchiveSearcher

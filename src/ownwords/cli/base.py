@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 
 from ownwords.base import catalogue, estimates, trimming
 from ownwords.base.estimates import BaseOption, TuningTask
-from ownwords.cli.options import DEFAULTS, CommonOptions, described
+from ownwords.cli.options import DEFAULTS, CommonOptions, with_help
 from ownwords.cli.output import confirm, examples, stderr
 from ownwords.core.errors import OwnwordsError, resumable
 from ownwords.core.workspace import resolve_workspace
@@ -75,32 +75,26 @@ def _task(workspace: Path | None) -> TuningTask:
     help_epilogue=examples("base add", "smollm2-135m", "openai-community/gpt2 --name gpt2"),
     sort_key=1,
 )
+@with_help
 def add(
-    source: Annotated[
-        str,
-        Parameter(
-            name="SOURCE",
-            help="A name from `ownwords base list`; a model directory or a workspace with a model,"
-            " which is copied; a GGUF file, which is converted; or ORG/NAME of a model on"
-            " huggingface.co: GPT-2, Llama, Qwen2, Qwen3 or Gemma 3, with safetensors. HF_ENDPOINT"
-            " selects another hub, HF_TOKEN gives access to gated models.",
-        ),
-    ],
+    source: Annotated[str, Parameter(name="SOURCE")],
     /,
     *,
-    name: Annotated[
-        str,
-        described("Its name here. [default: the name of the model, folder or workspace]"),
-    ] = "",
-    accept_terms: Annotated[
-        str,
-        described(
-            "Accept the terms of use of the base with this name; --yes does not. [default: ask]"
-        ),
-    ] = "",
+    name: str = "",
+    accept_terms: str = "",
     common: CommonOptions = DEFAULTS,
 ) -> None:
-    """Add a model to the bases; downloads are checked, and no code is downloaded."""
+    """Add a model to the bases; downloads are checked, and no code is downloaded.
+
+    Args:
+        source: A name from `ownwords base list`; a model directory or a workspace with a model,
+            which is copied; a GGUF file, which is converted; or ORG/NAME of a model on
+            huggingface.co: GPT-2, Llama, Qwen2, Qwen3 or Gemma 3, with safetensors. HF_ENDPOINT
+            selects another hub, HF_TOKEN gives access to gated models.
+        name: Its name here. [default: the name of the model, folder or workspace]
+        accept_terms: Accept the terms of use of the base with this name; --yes does not. [default:
+            ask]
+    """
     from ownwords.base import install
 
     known = catalogue.find_known(source)
@@ -132,13 +126,18 @@ def _accepts(known: "KnownBase", common: CommonOptions) -> bool:
     help_epilogue=examples("base remove", "gpt2", "smollm2-135m --yes"),
     sort_key=2,
 )
+@with_help
 def remove(
-    name: Annotated[str, Parameter(name="NAME", help="A base you added.")],
+    name: Annotated[str, Parameter(name="NAME")],
     /,
     *,
     common: CommonOptions = DEFAULTS,
 ) -> None:
-    """Remove an added base, or an interrupted download."""
+    """Remove an added base, or an interrupted download.
+
+    Args:
+        name: A base you added.
+    """
     from ownwords.base import install
 
     freed = install.remove(name)

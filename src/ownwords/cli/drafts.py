@@ -15,8 +15,8 @@ from ownwords.cli.options import (
     OutputOptions,
     WorkspaceOption,
     check_positive,
-    described,
     text_in,
+    with_help,
 )
 from ownwords.cli.output import print_json, relative_path, stderr
 from ownwords.cli.write import MODEL, ModelOptions, show_pieces
@@ -33,40 +33,27 @@ if TYPE_CHECKING:
 
 OWN = "own"
 _CLEARED = "\r\033[K"  # the line of the cursor
-With = Annotated[
-    str,
-    described(
-        "The model that writes: one that runs here (ollama:gemma3:4b), the address of a server"
-        " (with --model NAME, or http://127.0.0.1:8080/v1#NAME), or own. [default: what Ollama,"
-        " llama.cpp, LM Studio or vLLM run here, once you allowed it, else own]",
-        name="--with",
-    ),
-]
 DraftFile = Annotated[
     Path | None, Parameter(name="DRAFT", help="A text file. [default: standard input]")
 ]
-NotesFile = Annotated[
-    Path | None,
-    Parameter(
-        name="NOTES",
-        help="A text file with one line per sentence; a blank line begins a paragraph, and a first"
-        " line that begins with # is the title. [default: standard input]",
-    ),
-]
 
 
+@with_help
 def voice(
     workspace: WorkspaceOption = None,
     *,
-    about: Annotated[str, Parameter(help="The task: passages near it are chosen.")] = "",
-    words: Annotated[int, Parameter(help="Length of the card, approximately.")] = 1200,
-    format: Annotated[
-        Literal["text", "skill", "modelfile"],
-        Parameter(help="Write text, a SKILL.md for agents, or a Modelfile for Ollama."),
-    ] = "text",
+    about: str = "",
+    words: int = 1200,
+    format: Literal["text", "skill", "modelfile"] = "text",
     output: OutputOptions = OUTPUT,
 ) -> None:
-    """Describe how you write, counted, as instructions for a model or a ghost-writer."""
+    """Describe how you write, counted, as instructions for a model or a ghost-writer.
+
+    Args:
+        about: The task: passages near it are chosen.
+        words: Length of the card, approximately.
+        format: Write text, a SKILL.md for agents, or a Modelfile for Ollama.
+    """
     from ownwords.archive.store import Archive
     from ownwords.core.validation import encode
     from ownwords.drafts.voice_card import voice_card
@@ -102,16 +89,24 @@ def check(
     output.show(encode(found), lambda console: TerminalWriter(console).blocks(check_view(found)))
 
 
+@with_help
 def draft(
-    notes: NotesFile = None,
+    notes: Annotated[Path | None, Parameter(name="NOTES")] = None,
     *,
-    with_: With = "",
+    with_: Annotated[str, Parameter(name="--with")] = "",
     options: ModelOptions = MODEL,
     output: OutputOptions = OUTPUT,
 ) -> None:
     """Write a text from notes, one sentence per line, and show each line as it is written.
 
     A model on a server writes paragraph by paragraph, from up to eight tries each.
+
+    Args:
+        notes: A text file with one line per sentence; a blank line begins a paragraph, and a first
+            line that begins with # is the title. [default: standard input]
+        with_: The model that writes: one that runs here (ollama:gemma3:4b), the address of a server
+            (with --model NAME, or http://127.0.0.1:8080/v1#NAME), or own. [default: what Ollama,
+            llama.cpp, LM Studio or vLLM run here, once you allowed it, else own]
     """
     from ownwords.drafts import drafting
     from ownwords.drafts.mark_choices import MarkChoices, MarksFile
@@ -150,27 +145,23 @@ def draft(
         _print_left(lines, unit)
 
 
+@with_help
 def rewrite(
     text: DraftFile = None,
     *,
-    with_: Annotated[
-        str,
-        described(
-            "Also let this model rewrite each sentence: ollama:gemma3:4b, or the address of a"
-            " server (http://127.0.0.1:8080/v1#NAME). [default: none]",
-            name="--with",
-        ),
-    ] = "",
-    without: Annotated[
-        tuple[int, ...],
-        described("Undo the edit of this number; may be repeated. [default: none]"),
-    ] = (),
+    with_: Annotated[str, Parameter(name="--with")] = "",
+    without: tuple[int, ...] = (),
     workspace: WorkspaceOption = None,
     output: OutputOptions = OUTPUT,
 ) -> None:
     """Rewrite a draft by your habits: contractions, spelling, numerals, marks, long sentences.
 
     Each edit replaces one form by another with the same meaning.
+
+    Args:
+        with_: Also let this model rewrite each sentence: ollama:gemma3:4b, or the address of a
+            server (http://127.0.0.1:8080/v1#NAME). [default: none]
+        without: Undo the edit of this number; may be repeated. [default: none]
     """
     from rich.text import Text
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from ownwords.cli.options import DEFAULTS, CommonOptions, require_package
+from ownwords.cli.options import DEFAULTS, CommonOptions, require_package, with_help
 from ownwords.core.workspace import resolve_model
 from ownwords.view.terminal import DIM, TerminalWriter
 
@@ -16,33 +16,24 @@ if TYPE_CHECKING:
     from ownwords.inference.export import ExportResult
 
 
+@with_help
 def export(
-    model: Annotated[
-        Path,
-        Parameter(name="--model", help="A model directory, a GGUF file, or a workspace with one."),
-    ],
+    model: Annotated[Path, Parameter(name="--model")],
     *,
-    to: Annotated[
-        Literal["hf", "gguf", "ollama", "zip", "adapter"],
-        Parameter(
-            help="The format: a model directory, a GGUF file, a folder for `ollama create`, a zip"
-            " of the directory, or for PEFT the LoRA alone."
-        ),
-    ],
-    type: Annotated[
-        Literal["f32", "f16", "bf16", "q8_0", "q4_0"] | None,
-        Parameter(
-            help="The type of the weights. [default: unchanged for hf, f16 for gguf, q8_0 for"
-            " ollama]"
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        Parameter(help="Where to write it. [default: next to the model, named after it]"),
-    ] = None,
+    to: Literal["hf", "gguf", "ollama", "zip", "adapter"],
+    type: Literal["f32", "f16", "bf16", "q8_0", "q4_0"] | None = None,
+    out: Path | None = None,
     common: CommonOptions = DEFAULTS,
 ) -> None:
-    """Read a model and write it in another format."""
+    """Read a model and write it in another format.
+
+    Args:
+        model: A model directory, a GGUF file, or a workspace with one.
+        to: The format: a model directory, a GGUF file, a folder for `ollama create`, a zip of the
+            directory, or for PEFT the LoRA alone.
+        type: The type of the weights. [default: unchanged for hf, f16 for gguf, q8_0 for ollama]
+        out: Where to write it. [default: next to the model, named after it]
+    """
     require_package("torch", "exporting a model")
     from ownwords.inference.export import export as export_model
 

@@ -7,23 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from ownwords.cli.options import DEFAULTS, CommonOptions, flag, setting
+from ownwords.cli.options import DEFAULTS, CommonOptions, setting, with_help
 from ownwords.view.format import count, plain
 
 if TYPE_CHECKING:
     from ownwords.archive.file_list import FileEntry
 
 
+@with_help
 def look(
-    *paths: Annotated[
-        Path,
-        Parameter(
-            name="PATH",
-            required=True,
-            help="A blog: a Publii site, another system's export, a feed, or a folder of texts;"
-            " several make one archive.",
-        ),
-    ],
+    *paths: Annotated[Path, Parameter(name="PATH", required=True)],
     drafts: Annotated[
         bool | None, setting("archive.drafts", "Include drafts and scheduled posts.")
     ] = None,
@@ -38,18 +31,18 @@ def look(
     pages: Annotated[
         bool | None, setting("archive.pages", 'Include pages, such as "About".')
     ] = None,
-    export: Annotated[
-        Path | None,
-        Parameter(
-            help="Also write the texts to this file, one JSON object per line. [default: none]"
-        ),
-    ] = None,
-    files: Annotated[
-        bool, flag("List every file instead: whether it was read, and if not, why and what to do.")
-    ] = False,
+    export: Path | None = None,
+    files: bool = False,
     common: CommonOptions = DEFAULTS,
 ) -> None:
-    """Read the paths, build the archive, show the report."""
+    """Read the paths, build the archive, show the report.
+
+    Args:
+        paths: A blog: a Publii site, another system's export, a feed, or a folder of texts; several
+            make one archive.
+        export: Also write the texts to this file, one JSON object per line. [default: none]
+        files: List every file instead: whether it was read, and if not, why and what to do.
+    """
     from ownwords.archive.file_list import list_files
     from ownwords.archive.look import look as build_archive
     from ownwords.archive.report_view import report_view

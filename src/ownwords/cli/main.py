@@ -117,9 +117,9 @@ def _console_for_help(arguments: Sequence[str]) -> "Console | None":
 
 def build() -> "App":
     """Return the command line, its verbs not yet imported."""
-    from cyclopts import App
+    from cyclopts import App, Parameter
 
-    from ownwords.cli.output import examples
+    from ownwords.cli.output import examples, shown_default
 
     app = App(
         name="ownwords",
@@ -130,6 +130,7 @@ def build() -> "App":
         usage="Usage: ownwords VERB [OPTIONS]",
         version=__version__,
         suppress_keyboard_interrupt=False,
+        default_parameter=Parameter(negative=(), show_default=shown_default),
     )
     verbs = toml_beside(__file__, "verbs.toml")
     for order, (name, verb) in enumerate(verbs.items()):

@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
+from cyclopts import Parameter
 from rich.console import Console
 
 from ownwords.archive import report_view as summary
@@ -15,9 +16,8 @@ from ownwords.cli.options import (
     NoTrim,
     SourcePath,
     TrainingDevice,
-    described,
-    flag,
     require_package,
+    with_help,
 )
 from ownwords.cli.output import (
     StreamingWordWrap,
@@ -53,41 +53,32 @@ _BITS_PER_BYTE = (
 )
 
 
+@with_help
 def make(
     *paths: SourcePath,
-    minutes: Annotated[
-        float | None,
-        described(
-            "Minutes for reading, planning and training, up to the saved model; scoring takes up to"
-            " two fifths of them on top. [default: as many as the best installed base needs to read"
-            " the texts once, 2 to 6; 4 from the built-in one or from scratch]"
-        ),
-    ] = None,
-    base: Annotated[
-        str,
-        described(
-            "The model to start from: a name from `ownwords base`, or a folder; none trains from"
-            " scratch. [default: the best installed one that the minutes allow]"
-        ),
-    ] = "",
-    name: Annotated[
-        str,
-        described(
-            "The model's name among those of this workspace. [default: the workspace's, with a"
-            " number]"
-        ),
-    ] = "",
+    minutes: float | None = None,
+    base: str = "",
+    name: str = "",
     no_trim: NoTrim = False,
     device: TrainingDevice = "auto",
-    plan: Annotated[bool, flag("Show every number of the plan with its reason, and stop.")] = False,
-    open_: Annotated[
-        bool, flag("Open the scorecard at the end, if there is a desktop.", name="--open")
-    ] = False,
+    plan: bool = False,
+    open_: Annotated[bool, Parameter(name="--open")] = False,
     common: CommonOptions = DEFAULTS,
 ) -> None:
     """Read the paths, train a model on them, let it write, score it.
 
     The same command resumes after any interruption, and does nothing twice.
+
+    Args:
+        minutes: Minutes for reading, planning and training, up to the saved model; scoring takes up
+            to two fifths of them on top. [default: as many as the best installed base needs to read
+            the texts once, 2 to 6; 4 from the built-in one or from scratch]
+        base: The model to start from: a name from `ownwords base`, or a folder; none trains from
+            scratch. [default: the best installed one that the minutes allow]
+        name: The model's name among those of this workspace. [default: the workspace's, with a
+            number]
+        plan: Show every number of the plan with its reason, and stop.
+        open_: Open the scorecard at the end, if there is a desktop.
     """
     began = command_start()
     require_package("torch", "making a model")

@@ -1,6 +1,7 @@
 """Options and checks that several verbs share."""
 
 import importlib.util
+import inspect
 import os
 import re
 import sys
@@ -8,13 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from cyclopts import Parameter
 
 from ownwords.archive.settings import LookSettings
 from ownwords.archive.untrusted_files import read_lines
-from ownwords.cli.output import are_terminals, choose, print_json, stdout
+from ownwords.cli.output import are_terminals, choose, print_json, shown_default, stdout
 from ownwords.cli.progress_view import ProgressView
 from ownwords.core.config import Resolved, resolve, settings_of
 from ownwords.core.errors import ConfigError, OwnwordsError
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ownwords.archive.analysis import AskAuthor, PostQuestion
+
+T = TypeVar("T")
 
 FILE = "ownwords.toml"
 _STDIN = "-"
@@ -50,22 +53,19 @@ class Settings(LookSettings, Recipe):
 # --- one option -----------------------------------------------------------------------------------
 
 
-def flag(help: str, **more: Any) -> Parameter:  # noqa: ANN401 - what Parameter takes
-    """A switch that is off unless given."""
-    return described(f"{help} [default: no]", **more)
-
-
-def described(help: str, **more: Any) -> Parameter:  # noqa: ANN401 - what Parameter takes
-    """A parameter whose help gives the default in words."""
-    return Parameter(negative=(), show_default=False, help=help, **more)
+def with_help(command: T) -> T:
+    """Join the lines of each argument's help in a docstring; cyclopts shows them as they are."""
+    command.__doc__ = re.sub(r"\n {8}", " ", inspect.cleandoc(command.__doc__ or ""))
+    return command
 
 
 def setting(key: str, help: str) -> Parameter:
     """Return the parameter of an option that sets `key`; its help gives the setting's default."""
     default = next(known.default for known in settings_of(Settings()) if known.key == key)
-    if isinstance(default, bool):
-        default = "yes" if default else "no"
-    return Parameter(help=f"{help} [default: {default}; setting {key}]")
+    negative = f"--no-{key.partition('.')[2]}"
+    return Parameter(
+        negative=negative, help=f"{help} [default: {shown_default(default)}; setting {key}]"
+    )
 
 
 SourcePath = Annotated[
@@ -87,7 +87,8 @@ Device = Annotated[
     str, Parameter(help="Run on cpu, cuda, rocm, mps or xpu; auto takes cuda if it works.")
 ]
 NoTrim = Annotated[
-    bool, flag("Keep the whole vocabulary of a large base, not only what your texts need.")
+    bool,
+    Parameter(help="Keep the whole vocabulary of a large base, not only what your texts need."),
 ]
 
 
@@ -96,12 +97,19 @@ NoTrim = Annotated[
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
+@with_help
 class OutputOptions:
-    """How results and progress are printed."""
+    """How results and progress are printed.
 
-    json: Annotated[bool, flag("Print the result as one JSON object; ask nothing.")] = False
-    quiet: Annotated[bool, flag("Print nothing but the result.")] = False
-    yes: Annotated[bool, flag("Ask nothing; accept what is proposed.")] = False
+    Args:
+        json: Print the result as one JSON object; ask nothing.
+        quiet: Print nothing but the result.
+        yes: Ask nothing; accept what is proposed.
+    """
+
+    json: bool = False
+    quiet: bool = False
+    yes: bool = False
 
     @property
     def may_ask(self) -> bool:
@@ -133,24 +141,20 @@ class OutputOptions:
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
+@with_help
 class CommonOptions(OutputOptions):
-    """The options of every verb with a workspace and settings."""
+    """The options of every verb with a workspace and settings.
 
-    workspace: Annotated[
-        Path | None,
-        Parameter(help="Folder for all results. [default: ./NAME.ownwords, named after the blog]"),
-    ] = None
-    config: Annotated[
-        Path | None,
-        Parameter(
-            help="A TOML file of settings; it overrides ownwords.toml here and in the workspace."
-            " [default: none]"
-        ),
-    ] = None
-    sets: Annotated[
-        tuple[str, ...],
-        described("Change a setting: KEY=VALUE; may be repeated. [default: none]", name="--set"),
-    ] = ()
+    Args:
+        workspace: Folder for all results. [default: ./NAME.ownwords, named after the blog]
+        config: A TOML file of settings; it overrides ownwords.toml here and in the workspace.
+            [default: none]
+        sets: Change a setting: KEY=VALUE; may be repeated. [default: none]
+    """
+
+    workspace: Path | None = None
+    config: Path | None = None
+    sets: Annotated[tuple[str, ...], Parameter(name="--set")] = ()
 
     def resolve(self, flags: Mapping[str, object], workspace: Path | None) -> Resolved[Settings]:
         """Return the settings from this folder, the workspace, the file given, and the options."""

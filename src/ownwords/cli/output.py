@@ -31,6 +31,13 @@ def examples(verb: str, *arguments: str) -> str:
     return "\n".join(["Examples:", *(f"  ownwords {verb} {each}".rstrip() for each in arguments)])
 
 
+def shown_default(value: object) -> str | None:
+    """Return a default for the help; None for one that the help gives in words."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return None if value in (None, "", ()) else str(value)
+
+
 def stdout() -> "Console":
     """Return a console for results."""
     return _console(to_stderr=False)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from ownwords.cli.options import DEFAULTS, CommonOptions, Device
+from ownwords.cli.options import DEFAULTS, CommonOptions, Device, with_help
 from ownwords.core.errors import OwnwordsError, resumable
 from ownwords.core.workspace import Workspace, path_text
 
@@ -17,27 +17,22 @@ _NONE = "none"
 _NO_POSTS = "has no posts to score the model on"
 
 
+@with_help
 def score(
-    model: Annotated[
-        Path | None,
-        Parameter(
-            name="--model",
-            help="A model directory, or a workspace with a model. [default: the only NAME.ownwords"
-            " here]",
-        ),
-    ] = None,
+    model: Annotated[Path | None, Parameter(name="--model")] = None,
     *,
-    base: Annotated[
-        str | None,
-        Parameter(
-            help="The base to compare with: a name from `ownwords base`, a model directory or none."
-            " [default: the one that the model was fine-tuned from]"
-        ),
-    ] = None,
+    base: str | None = None,
     device: Device = "auto",
     common: CommonOptions = DEFAULTS,
 ) -> None:
-    """Score the model on the held-out posts; write the scorecard into the workspace and show it."""
+    """Score the model on the held-out posts; write the scorecard into the workspace and show it.
+
+    Args:
+        model: A model directory, or a workspace with a model. [default: the only NAME.ownwords
+            here]
+        base: The base to compare with: a name from `ownwords base`, a model directory or none.
+            [default: the one that the model was fine-tuned from]
+    """
     from ownwords.archive import corpus
     from ownwords.archive.store import Archive
     from ownwords.base import catalogue

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from ownwords.cli.options import OUTPUT, Device, OutputOptions, described, flag
+from ownwords.cli.options import OUTPUT, Device, OutputOptions, with_help
 from ownwords.cli.output import open_browser, print_json
 from ownwords.cli.write import Threads, Weights
 from ownwords.core.errors import ConfigError, OwnwordsError
@@ -31,70 +31,55 @@ from ownwords.serve.workspace_list import WorkspaceList
 _NEW = f"my-blog{SUFFIX}"
 
 
+@with_help
 def serve(
-    *path: Annotated[
-        Path,
-        Parameter(
-            name="PATH",
-            help="A workspace, or a blog to make one from. [default: the only NAME.ownwords here]",
-        ),
-    ],
-    workspace: Annotated[
-        Path | None,
-        Parameter(help="The workspace, if PATH is a blog. [default: named after PATH]"),
-    ] = None,
-    host: Annotated[
-        str, Parameter(help="Listen at this address; 0.0.0.0 also serves other machines.")
-    ] = HOST,
+    *path: Annotated[Path, Parameter(name="PATH")],
+    workspace: Path | None = None,
+    host: str = HOST,
     port: Annotated[
         int | None, Parameter(help=f"Listen at this port. [default: {PORT}, or the next free one]")
     ] = None,
     key: Annotated[
         str,
-        described(
-            f"The key that the page and the API ask for, of {MIN_KEY_LENGTH} characters or more."
+        Parameter(
+            help="The key that the page and the API ask for, of"
+            f" {MIN_KEY_LENGTH} characters or more."
             " [default: one of this account, which is printed]"
         ),
     ] = "",
-    key_file: Annotated[
-        Path | None,
-        Parameter(help="Read the key from a file: other users can see a command's arguments."),
-    ] = None,
+    key_file: Path | None = None,
     no_key: Annotated[
         bool,
-        described(
-            "Ask for no key: every account on this machine can then read your posts."
+        Parameter(
+            help="Ask for no key: every account on this machine can then read your posts."
             " [default: ask]",
             name="--no-key",
+            show_default=False,
         ),
     ] = False,
-    name: Annotated[
-        tuple[str, ...],
-        described(
-            "Another host name of this server, such as a proxy's; may be repeated. [default: none]"
-        ),
-    ] = (),
-    model: Annotated[
-        tuple[str, ...],
-        described(
-            "Also serve this model: its folder, or the name of a base; may be repeated. [default:"
-            " the workspace's model and its base]"
-        ),
-    ] = (),
-    embed: Annotated[
-        str,
-        described(
-            "The model that searches by meaning: minilm or multilingual (downloaded once), or none."
-            " [default: minilm if it is installed]"
-        ),
-    ] = "",
+    name: tuple[str, ...] = (),
+    model: tuple[str, ...] = (),
+    embed: str = "",
     weights: Weights = "stored",
     device: Device = "auto",
     threads: Threads = None,
-    open: Annotated[bool, flag("Open the page in a browser.")] = False,
+    open: bool = False,
     output: OutputOptions = OUTPUT,
 ) -> None:
-    """Serve the page, and an API like OpenAI's, until Ctrl-C."""
+    """Serve the page, and an API like OpenAI's, until Ctrl-C.
+
+    Args:
+        path: A workspace, or a blog to make one from. [default: the only NAME.ownwords here]
+        workspace: The workspace, if PATH is a blog. [default: named after PATH]
+        host: Listen at this address; 0.0.0.0 also serves other machines.
+        key_file: Read the key from a file: other users can see a command's arguments.
+        name: Another host name of this server, such as a proxy's; may be repeated. [default: none]
+        model: Also serve this model: its folder, or the name of a base; may be repeated. [default:
+            the workspace's model and its base]
+        embed: The model that searches by meaning: minilm or multilingual (downloaded once), or
+            none. [default: minilm if it is installed]
+        open: Open the page in a browser.
+    """
     from ownwords.archive.ingest import workspace_for
     from ownwords.base import catalogue
     from ownwords.core.workspace import resolve_served

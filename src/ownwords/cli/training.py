@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from cyclopts import Parameter
 
@@ -16,9 +16,8 @@ from ownwords.cli.options import (
     Settings,
     SourcePath,
     TrainingDevice,
-    described,
-    flag,
     require_package,
+    with_help,
 )
 from ownwords.cli.output import confirm, relative_path
 from ownwords.core.config import Resolved, settings_of
@@ -38,17 +37,20 @@ _EARLY = "Training ended early: more steps no longer helped on held-out posts."
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
+@with_help
 class TrainingOptions:
-    """The options of a verb that trains."""
+    """The options of a verb that trains.
 
-    minutes: Annotated[
-        float, Parameter(help="Minutes for everything, from reading to the saved model.")
-    ] = 10.0
+    Args:
+        minutes: Minutes for everything, from reading to the saved model.
+        plan: Show the plan and stop.
+        out: Folder for the model. [default: model in the workspace]
+    """
+
+    minutes: float = 10.0
     device: TrainingDevice = "auto"
-    plan: Annotated[bool, flag("Show the plan and stop.")] = False
-    out: Annotated[
-        Path | None, Parameter(help="Folder for the model. [default: model in the workspace]")
-    ] = None
+    plan: bool = False
+    out: Path | None = None
 
 
 TRAINING = TrainingOptions()
@@ -62,27 +64,23 @@ def pretrain(
     _train(paths, common, options)
 
 
+@with_help
 def finetune(
     *paths: SourcePath,
-    base: Annotated[
-        str,
-        described(
-            "The model to start from: a directory, or a name from `ownwords base`. [default: the"
-            " built-in one]"
-        ),
-    ] = "",
-    lora: Annotated[
-        bool,
-        flag(
-            "Train a small adapter instead of all weights, as the plan does anyway for a large"
-            " base."
-        ),
-    ] = False,
+    base: str = "",
+    lora: bool = False,
     no_trim: NoTrim = False,
     options: TrainingOptions = TRAINING,
     common: CommonOptions = DEFAULTS,
 ) -> None:
-    """Read the paths, plan, fine-tune the base, save the best mix of base and tuned weights."""
+    """Read the paths, plan, fine-tune the base, save the best mix of base and tuned weights.
+
+    Args:
+        base: The model to start from: a directory, or a name from `ownwords base`. [default: the
+            built-in one]
+        lora: Train a small adapter instead of all weights, as the plan does anyway for a large
+            base.
+    """
     require_package("torch", "training a model")
     from ownwords.base import catalogue
 

@@ -19,9 +19,8 @@ from ownwords.cli.options import (
     OutputOptions,
     WorkspaceOption,
     check_positive,
-    described,
-    flag,
     text_of,
+    with_help,
 )
 from ownwords.cli.output import StreamingWordWrap, are_terminals, input_line, print_json
 from ownwords.cli.progress_view import ProgressView
@@ -52,21 +51,19 @@ Threads = Annotated[int | None, Parameter(help="Use this many threads. [default:
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
+@with_help
 class ModelOptions:
-    """The model, where it runs, and the seed of what it writes."""
+    """The model, where it runs, and the seed of what it writes.
 
-    model: Annotated[
-        Path | None,
-        Parameter(
-            help="A model directory, or a workspace with a model. [default: the only NAME.ownwords"
-            " here]"
-        ),
-    ] = None
+    Args:
+        model: A model directory, or a workspace with a model. [default: the only NAME.ownwords
+            here]
+        seed: The same seed writes the same text. [default: random]
+    """
+
+    model: Path | None = None
     workspace: WorkspaceOption = None
-    seed: Annotated[
-        int | None,
-        Parameter(help="The same seed writes the same text. [default: random]"),
-    ] = None
+    seed: int | None = None
     device: Device = "auto"
 
     @property
@@ -81,15 +78,17 @@ class ModelOptions:
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
+@with_help
 class WritingOptions(ModelOptions):
-    """The model and how it writes."""
+    """The model and how it writes.
 
-    temperature: Annotated[
-        float, Parameter(help="Lower is safer, higher is bolder; 0 takes the likeliest token.")
-    ] = DEFAULT_SAMPLING.temperature
-    quote: Annotated[
-        bool, flag("Allow long passages copied word for word from the training texts.")
-    ] = False
+    Args:
+        temperature: Lower is safer, higher is bolder; 0 takes the likeliest token.
+        quote: Allow long passages copied word for word from the training texts.
+    """
+
+    temperature: float = DEFAULT_SAMPLING.temperature
+    quote: bool = False
 
 
 MODEL, WRITING = ModelOptions(), WritingOptions()
@@ -102,29 +101,24 @@ def resolve_model_directory(given: Path | None) -> Path:
         return model_directory(path, Progress(view))
 
 
+@with_help
 def write(
-    *prompt: Annotated[
-        str,
-        Parameter(
-            name="PROMPT",
-            allow_leading_hyphen=True,  # a text may begin with a dash; - is standard input
-            help="The beginning of the text; - reads it from standard input. [default: none]",
-        ),
-    ],
+    *prompt: Annotated[str, Parameter(name="PROMPT", allow_leading_hyphen=True)],
     max_tokens: MaxTokens = 400,
     options: WritingOptions = WRITING,
-    stop: Annotated[
-        tuple[str, ...],
-        described("End before this text; may be repeated. [default: none]"),
-    ] = (),
-    samples: Annotated[
-        int, Parameter(help="Write this many texts at once; each is shown when all are done.")
-    ] = 1,
+    stop: tuple[str, ...] = (),
+    samples: int = 1,
     weights: Weights = "stored",
     threads: Threads = None,
     output: OutputOptions = OUTPUT,
 ) -> None:
-    """Continue the prompt, and show the text as it is written."""
+    """Continue the prompt, and show the text as it is written.
+
+    Args:
+        prompt: The beginning of the text; - reads it from standard input. [default: none]
+        stop: End before this text; may be repeated. [default: none]
+        samples: Write this many texts at once; each is shown when all are done.
+    """
     check_positive("--max-tokens", max_tokens)
     check_positive("--samples", samples)
     check_positive("--threads", threads)
