@@ -86,7 +86,7 @@ def test_looking_again_offers_the_search_by_meaning(page: "Page") -> None:
     page.route(
         "**/api/ask?*", lambda route: route.fulfill(json=offer | {"missing": "pip install it"})
     )
-    page.get_by_role("button", name="Look again").click()
+    page.get_by_role("button", name="Look for models again").click()
     page.get_by_text("pip install it").wait_for()
 
 

@@ -117,7 +117,7 @@ def test_a_training_waits_for_one_of_another_blog(browser: "Browser", site: Site
         started = {"kind": "make"}
         diary.request.post(f"/api/jobs?{query}", data=started)
         shown(diary, "/")
-        diary.get_by_role("button", name="Start", exact=True).click()
+        diary.get_by_role("button", name="Start training").click()
         diary.get_by_text("Waiting: garden is being trained").first.wait_for()
         shown(garden, f"/?{query}#/home")
         garden.get_by_role("button", name="Stop", exact=True).click()

@@ -95,7 +95,7 @@ def test_a_model_can_be_made_stopped_and_resumed_by_keyboard(
 ) -> None:
     shown(page, "/")
     page.wait_for_selector(".cards")
-    tab_to(page, "Start")
+    tab_to(page, "Start training")
     page.keyboard.press("Enter")
     until_heading(page, "Making your model")
     until(page, "document.querySelector('.progress .now')")
@@ -117,7 +117,7 @@ def test_a_model_can_be_made_stopped_and_resumed_by_keyboard(
     until(page, "document.querySelector('h1').innerText.startsWith('Paused')")
     assert "Nothing is lost." in page.locator(".paused").inner_text()
     assert page.get_by_role("button", name="Start over with other choices").is_visible()
-    tab_to(page, "Go on")
+    tab_to(page, "Resume")
     page.keyboard.press("Enter")
     until_heading(page, "Making your model")
     page.reload()
@@ -129,7 +129,7 @@ def test_a_second_page_shows_the_same_job_and_can_stop_it(
     browser: "Browser", page: "Page", site: Site
 ) -> None:
     shown(page, "/")
-    page.get_by_role("button", name="Start", exact=True).click()
+    page.get_by_role("button", name="Start training").click()
     until_heading(page, "Making your model")
     for second_page in open_page(browser, site):
         shown(second_page, "/#/posts")
@@ -146,7 +146,7 @@ def test_the_time_left_is_told_to_the_end_of_the_last_part(
     page: "Page", home_workspace: Workspace
 ) -> None:
     shown(page, "/")
-    page.get_by_role("button", name="Start", exact=True).click()
+    page.get_by_role("button", name="Start training").click()
     until_heading(page, "Making your model")
     [job] = (home_workspace.runs / "jobs").glob("make-*")
 
@@ -166,7 +166,7 @@ def test_a_refusal_is_shown_until_the_job_that_it_names_has_ended(
 ) -> None:
     expected.append("Failed to load resource")
     shown(page, "/")
-    page.get_by_role("button", name="Start", exact=True).click()
+    page.get_by_role("button", name="Start training").click()
     until_heading(page, "Making your model")
     page.get_by_role("button", name="What is in it").click()
     page.get_by_text("What is read", exact=True).click()
@@ -181,7 +181,7 @@ def test_a_refusal_is_shown_until_the_job_that_it_names_has_ended(
 def test_an_error_is_one_sentence(page: "Page", home_workspace: Workspace) -> None:
     (home_workspace.root / "manner").write_text("fails")
     shown(page, "/")
-    page.get_by_role("button", name="Start", exact=True).click()
+    page.get_by_role("button", name="Start training").click()
     until_heading(page, "The model could not be made")
     problem = page.locator(".progress .problem").inner_text()
     assert "The blog holds no text." in problem
@@ -193,9 +193,9 @@ def test_what_the_model_writes_is_shown_while_it_is_trained(
     page: "Page", home_workspace: Workspace
 ) -> None:
     shown(page, "/")
-    page.get_by_role("button", name="Start", exact=True).click()
+    page.get_by_role("button", name="Start training").click()
     until_heading(page, "Making your model")
-    page.get_by_text("What it writes along the way").click()
+    page.get_by_text("What it writes while it is trained").click()
     page.get_by_text("Nothing yet.").wait_for()
     samples = home_workspace.runs / "finetune-aaaa" / "samples.txt"
     fake_jobs.until(samples.parent.is_dir)

@@ -107,7 +107,7 @@ def begin(page: "Page", file: Path) -> None:
     page.locator("input[type=file]").set_input_files(file)
     page.wait_for_selector(".cards", timeout=_LONG_MS)
     page.locator(".cards input").first.check()
-    page.get_by_role("button", name="Start", exact=True).click()
+    page.get_by_role("button", name="Start training").click()
 
 
 def use(page: "Page") -> None:

@@ -88,7 +88,7 @@ def test_the_scorecard_is_saved_in_german(german_page: "Page") -> None:
     page = german_page
     page.goto("/#/home")
     with page.expect_download() as download:
-        page.get_by_text("Als Seite zum Teilen sichern").first.click()
+        page.get_by_text("Als Seite zum Teilen speichern").first.click()
     saved = download.value.path().read_text("utf-8").replace("&nbsp;", " ")
     assert saved.startswith('<!DOCTYPE html>\n<html lang="de">')
     assert "Deine ungesehenen Beiträge sagt es 6,9 % besser (5,7 % bis 8,2 %) voraus" in saved

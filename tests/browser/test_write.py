@@ -273,7 +273,7 @@ def test_a_draft_grows_line_by_line_beside_its_notes_and_goes_on_after_a_reload(
     page.get_by_label("Your text").fill("On gauges")
     page.get_by_label("Notes or a draft").fill("copper, best\nno rust\n\ncount tubes")
     page.keyboard.press("Control+Enter")
-    page.get_by_role("button", name="Go on with line 3").wait_for()
+    page.get_by_role("button", name="Continue with line 3").wait_for()
     begun = "On gauges\n\nCopper is best. [no rust]"
     assert text(page) == begun
     page.wait_for_url("**#/write/*")
@@ -282,7 +282,7 @@ def test_a_draft_grows_line_by_line_beside_its_notes_and_goes_on_after_a_reload(
     assert text(page) == begun
     rows = page.locator(".drafted li").all_inner_texts()
     assert rows == ["copper, best\nCopper is best.", "no rust\n[no rust]", "count tubes"]
-    page.get_by_role("button", name="Go on with line 3").click()
+    page.get_by_role("button", name="Continue with line 3").click()
     until(page, "document.querySelector('.below').innerText.includes('1 of 3 lines')")
     assert text(page) == f"{begun}\n\nWe counted the tubes."
     first, second = asked
@@ -318,15 +318,15 @@ def test_a_model_of_a_server_that_is_chosen_writes_paragraphs_with_what_to_compa
     page.get_by_label("Written by").select_option("gemma3:4b in Ollama")
     assert page.get_by_text("gets your notes").is_visible()
     page.get_by_role("button", name="Write it from notes").click()
-    page.get_by_role("button", name="Go on with paragraph 2").wait_for()
+    page.get_by_role("button", name="Continue with paragraph 2").wait_for()
     assert asked[0]["endpoint"] == gemma["name"] and asked[0]["model"] == ""
     assert text(page) == line["text"]
     below = page.locator(".below").inner_text()
     assert "It broke off." in below and "Written by gemma3:4b in Ollama." in below
-    assert "Perhaps not in the text: no rust" in below and "Not in the notes: Hale" in below
+    assert "Perhaps missing from the text: no rust" in below and "Not in the notes: Hale" in below
     assert sticking_out(page) == [] and too_faint(page) == []
     page.reload()
-    page.get_by_role("button", name="Go on with paragraph 2").click()  # the choice is remembered
+    page.get_by_role("button", name="Continue with paragraph 2").click()  # the choice is remembered
     until(page, "document.querySelectorAll('.drafted li ul').length > 1")
     assert asked[1]["lines"] == [line] and asked[1]["endpoint"] == gemma["name"]
     page.get_by_label("Written by").select_option(index=0)

@@ -186,7 +186,7 @@ def test_the_models_that_could_answer_are_listed(
         ({"question": "  "}, 400, "no question"),
         ({"question": "x" * 3000}, 400, "characters"),
         ({"question": 5}, 400, "must be text"),
-        ({"question": "x", "backend": "http://elsewhere.example/v1"}, 404, "no longer there"),
+        ({"question": "x", "backend": "http://elsewhere.example/v1"}, 404, "no longer available"),
     ],
 )
 def test_invalid_questions_are_refused(

@@ -73,7 +73,7 @@ class KindOfJob:
 KINDS: Mapping[JobKind, KindOfJob] = {
     "look": KindOfJob(
         "Reading your blog",
-        {"read": "Reading your posts", "analyse": "Comparing them"},
+        {"read": "Reading your posts", "analyse": "Comparing your posts"},
         is_exclusive=True,
     ),
     "make": KindOfJob(
@@ -333,8 +333,8 @@ class JobProcess:
             if record.stop_requests:
                 return replace(job, status="stopped", line="stopped before it began")
             error = JobError(
-                "the job ended without an error message, as when the memory is full",
-                "what it saved is still there: continue it",
+                "the job ended without an error message; perhaps the memory is full",
+                "what it saved is still there: resume it",
             )
             return replace(job, status="killed", line=error.message, error=error)
         if not failure:
@@ -497,7 +497,7 @@ class JobManager:
             process, before = self._find(id_)
             record = process.read()
             if record is None or before.ended is None or before.status == "done":
-                raise conflict("this job cannot be continued")
+                raise conflict("this job cannot be resumed")
             if check:
                 check(record.request)
             following = replace(

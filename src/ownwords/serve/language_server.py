@@ -223,7 +223,11 @@ class EditorServer:
             place = best_sentence(mark.sentence, passage.text)
             if passage.whose == "own" and place:
                 quoted = " ".join(passage.text[slice(*place)].split())
-                return [*lines, f"The closest that you wrote, in “{passage.title}”:", f"> {quoted}"]
+                return [
+                    *lines,
+                    f"The closest passage that you wrote, in “{passage.title}”:",
+                    f"> {quoted}",
+                ]
         return lines
 
     async def _on_code_action(self, params: lsp.CodeActionParams) -> list[lsp.CodeAction]:

@@ -364,7 +364,7 @@ def _task(state: AppState, loaded: LoadedModel, params: CompletionRequest | Chat
     if texts > state.settings.queue:
         raise invalid(
             f"the request asks for {texts} texts, but at most {state.settings.queue} are allowed",
-            hint="ask for fewer, several times",
+            hint="ask for fewer at a time",
             param="n",
             code="invalid_value",
         )
@@ -383,7 +383,7 @@ def _task(state: AppState, loaded: LoadedModel, params: CompletionRequest | Chat
         if len(first.ids) > context and not params.truncate_prompt_tokens:
             raise invalid(
                 f"{name} has {len(first.ids):,} tokens, but the model's context is {context:,}",
-                hint="shorten it; its end matters most",
+                hint="shorten it, but keep its end, which matters most",
                 param=name,
                 code="context_length_exceeded",
             )

@@ -108,7 +108,7 @@ class WorkspaceList:
         root = self.find(path).root
         if not root.name.endswith(SUFFIX):
             raise conflict(
-                f"{root.name} may hold files that ownwords has not made",
+                f"{root.name} may contain files that ownwords did not create",
                 hint="delete the folder by hand",
             )
         atomic_dir.delete_dir(root)

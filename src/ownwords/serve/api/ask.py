@@ -123,7 +123,8 @@ class EndpointCache:
             if name == endpoint.option:
                 return replace(endpoint)
         raise not_found(
-            "the model that you chose is no longer there", hint="start it again, or choose another"
+            "the model that you chose is no longer available",
+            hint="start it again, or choose another",
         )
 
     def offered(self, *, refresh: bool = False) -> list[dict[str, str]]:

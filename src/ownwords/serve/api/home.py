@@ -222,7 +222,7 @@ def add(state: AppState, text: str) -> Source:
     if not path.is_absolute() or "\0" in text:
         raise invalid(
             f"{text!r:.200} is not an absolute path",
-            hint="give it from the root, or beginning with ~",
+            hint="give the full path, from the root or beginning with ~",
             param="path",
         )
     label = detect_source(path).label
@@ -304,7 +304,7 @@ def _inspect(path: Path, archive: Path, config: ArchiveConfig) -> dict[str, Any]
         ) from None
     except ValueError:
         raise SourceError(
-            f"reading {path.name} ended early, as when the memory is full",
+            f"reading {path.name} ended early; perhaps the memory is full",
             hint="give a smaller export, or unpack it and give its texts",
         ) from None
     if error := found.get("error"):

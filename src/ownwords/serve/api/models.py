@@ -39,7 +39,7 @@ MODELFILE = "Modelfile"  # as in inference.export, which imports torch
 _GGUF = {
     "q8_0": (8.5, "GGUF, 8 bits"),
     "q4_0": (4.5, "GGUF, 4 bits, the smallest, writes a little worse"),
-    "f16": (16.0, "GGUF, 16 bits, no loss that you can see"),
+    "f16": (16.0, "GGUF, 16 bits, no visible loss"),
     "f32": (32.0, "GGUF, 32 bits, as large as in training"),
 }
 

@@ -149,7 +149,7 @@ def get(workspace: Workspace, id_: str) -> SavedText:
     """Return the text with this id. Raises ApiError if there is none."""
     text = _read(_path(workspace, id_)) if _ID.fullmatch(id_) else None
     if text is None:
-        raise not_found("this text is not there any more")
+        raise not_found("this text no longer exists")
     return text
 
 

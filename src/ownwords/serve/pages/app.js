@@ -210,7 +210,7 @@ function showBlogsAgain() {
 async function rename(item) {
   const name = input({ maxlength: "120", value: item.name, required: true });
   const wanted = await ask(t`Rename ${item.name}`, [field(t`Name of the blog`, name),
-    quiet(t`The folder on the disk, and models that you have made, keep their names.`)],
+    quiet(t`The folder on the disk and the models that you have made keep their names.`)],
   { yes: t`Rename`, value: () => name.value.trim() });
   if (!wanted) return;
   await patch("/api/workspaces", { path: item.path, name: wanted });

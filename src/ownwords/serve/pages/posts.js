@@ -9,7 +9,7 @@ import { count, said, t } from "/language.js";
 import { get, post } from "/server.js";
 
 const TABS = { "": [t`All posts`, list], decisions: [t`Decisions`, decisions],
-  files: [t`Files`, files], report: [t`The report`, report], post: ["", showPost] };
+  files: [t`Files`, files], report: [t`Report`, report], post: ["", showPost] };
 
 const postAddress = (id, query = {}) => address("posts", ["post", id], query);
 const postLink = (id, wording, query) => link(postAddress(id, query), title(wording));
@@ -39,7 +39,7 @@ const SORTS = [["date", t`Date`], ["words", t`Your words`], ["share", t`Share of
   ["learned_words", t`Words learned from`], ["title", t`Title`]];
 const DECISIONS = [["keep", t`Use all`], ["cap", t`Use part`], ["leave out", t`Leave out`]];
 const SAID = { keep: t`All used`, cap: t`Part used`, "leave out": t`Left out`, train: t`Trained on`,
-  validation: t`Decides when to stop`, test: t`Kept for the test`, post: t`Posts`, page: t`Pages`,
+  validation: t`Decides when to stop`, test: t`Kept for the final test`, post: t`Posts`, page: t`Pages`,
   dominant: t`Outweighs the others`, unlike: t`Different style`, dump: t`Machine output`, duplicate: t`Shares text`,
   none: t`No date` };
 
@@ -84,7 +84,7 @@ async function list(body, where, left) {
   const filters = form("filters", () => {}, field(t`Title`, box), option("year", t`Year`, facets.years),
     option("tag", t`Tag`, facets.tags), option("decision", t`Decision`, facets.decisions),
     option("split", t`In training`, facets.splits), option("kind", t`Kind`, facets.kinds),
-    option("flag", t`Stood out`, facets.flags));
+    option("flag", t`Stands out`, facets.flags));
   filters.setAttribute("role", "search");
   filters.setAttribute("aria-label", t`Which posts`);
   fill(body, masthead({ heading: t`Posts` }), filters, el("div.row.spread.sorted", summary,
@@ -105,7 +105,7 @@ async function list(body, where, left) {
       const { decided } = await post("/api/corpus/decide", { matching, decision });
       toast(t`${wording}: ${count(decided, "post")}, from the next training on. You can change it under “Decisions”.`);
     };
-    return row(quiet(t`All ${said(texts)} shown by these filters:`), DECISIONS.map(([decision, wording]) =>
+    return row(quiet(t`All ${said(texts)} that match these filters:`), DECISIONS.map(([decision, wording]) =>
       smallButton(wording, () => decide(decision, wording))));
   }
 
@@ -155,13 +155,13 @@ async function files(body, where, left) {
   const cells = (file) => [file.name, STATUSES[file.status], file.texts ? count(file.words) : "–",
     el("div", file.reasons.map(said).join("; "), el("span.quiet.line-below", said(file.advice)))];
   const read = live(left, (signal) => get("/api/corpus/files", asked, signal), (page) => {
-    const heads = [t`File`, t`What became of it`, t`Your words`, t`Why, and what to do`];
+    const heads = [t`File`, t`Status`, t`Your words`, t`Why, and what to do`];
     fill(rows, quiet(page.counts.map(([status, n]) => `${STATUSES[status]}: ${count(n)}`).join(", ")),
       page.total ? table({ caption: t`Files`, heads, class: "files", rows: page.rows.map(cells) })
         : empty(t`No file matches`, t`Remove a filter.`), pager(page, rows, ask));
     announce(count(page.total, "file"));
   }, ["blog"]);
-  const filters = form("filters", () => {}, field(t`Search`, box), field(t`What became of it`, statuses));
+  const filters = form("filters", () => {}, field(t`Search`, box), field(t`Status`, statuses));
   filters.setAttribute("role", "search");
   fill(body, masthead({ heading: t`Files` }), filters, rows);
   await read();
@@ -198,7 +198,7 @@ async function decisions(body, where, left) {
 function pending({ pending: changes, words_now: now, words_then: then }) {
   const words = now === then ? t`${count(now, "word")}, as before` : t`${count(then, "word")} instead of ${count(now)}`;
   return el("div.pending.card", p(el("strong", t`At the next training: ${count(changes, "change")}.`),
-    " ", t`It uses ${words}.`),
+    " ", t`It will use ${words}.`),
     link(address("home"), t`Make a new model`));
 }
 

@@ -145,6 +145,6 @@ async function send(path, options = {}) {
 
 function errorOf(status, body) {
   if (status === 401) location.assign(`/login${location.search}${location.hash}`);
-  const { message = t`the server answered ${status}`, hint } = body?.error ?? {};
+  const { message = t`the server answered with status ${status}`, hint } = body?.error ?? {};
   return new ApiError(message, hint, status);
 }

@@ -15,8 +15,8 @@ export async function show(element, where, left) {
   };
 
   async function free() {
-    const wording = t`A paused training then starts over. Your models, posts and texts stay.`;
-    if (!(await confirm(t`Free ${size(spare)}?`, wording, t`Free it`))) return;
+    const wording = t`A paused training then starts over. Your models, posts and texts are kept.`;
+    if (!(await confirm(t`Free up ${size(spare)}?`, wording, t`Free up`))) return;
     await post("/api/machine/free");
     await refresh();
   }
@@ -35,12 +35,12 @@ export async function show(element, where, left) {
     LANGUAGES.length > 1 && section(t`Language`, field(t`Language of this page`, select(names, language, choose))),
     section(t`Versions`, pairs("answers", [["ownwords", now.version], ["Python", now.python],
       ["PyTorch", now.torch || t`not installed: you can use models, but not make them`]])),
-    section(t`Your files`, p(t`Everything made here takes ${size(now.workspace_bytes)} and stays on this machine.`),
+    section(t`Your files`, p(t`Everything made here takes up ${size(now.workspace_bytes)} and stays on this machine.`),
       quiet(el("code", now.workspace)),
       spare > 0 && row(quiet(t`${size(spare)} of it belongs to interrupted trainings.`),
-        smallButton(t`Free ${size(spare)}`, free)),
+        smallButton(t`Free up ${size(spare)}`, free)),
       row(el("a.button.small", { href: ofBlog("/api/texts/markdown"), download: "texts.md" },
         t`Download all saved texts`))),
-    now.can_stop && section(t`Stop`, p(t`Training continues without the server.`),
+    now.can_stop && section(t`Server`, p(t`A running training continues without the server.`),
       row(button(t`Stop the server`, stop, { kind: "danger", icon: "stop" }))));
 }

@@ -25,7 +25,7 @@ export async function show(element, { path, query }, left) {
   const follow = [t`It does not write like you.`, " ", link(address("home"), t`Make a model of your own`)];
   add(element, masthead({ heading, follow: isOwn || text || !offer.models.length ? "" : follow }));
   if (!offer.models.length) {
-    return void add(element, empty(t`No model yet`, t`Once you have made one, it writes here.`,
+    return void add(element, empty(t`No model yet`, t`Once you have made one, you can write with it here.`,
       el("a.button.primary", { href: address("home") }, t`Make one`)));
   }
   const page = pageOf(element, offer, text, query, left);
@@ -33,10 +33,10 @@ export async function show(element, { path, query }, left) {
   return void shortcut("Escape", page.stop);
 }
 
-const NOTES_HINT = t`One line of notes per sentence, with the small words: the model guesses what you leave out, and about one sentence in three comes out wrong. A blank line starts a new paragraph.`;
-const TEXT_HINT = t`A title, a first sentence, or nothing: the model goes on where you stop. Change anything at any time.`;
+const NOTES_HINT = t`Write one line of notes per sentence, small words included: the model guesses what you leave out, and gets about one sentence in three wrong. A blank line starts a new paragraph.`;
+const TEXT_HINT = t`Write a title, a first sentence, or nothing: the model continues where you stop. You can change anything at any time.`;
 const VOICES = [["", t`lightly: spelling, contractions, punctuation`],
-  ["model", t`with the model, too: rewrites each sentence, keeps what it says`]];
+  ["model", t`with the model: also rewrites each sentence, keeping what it says`]];
 
 function pageOf(element, offer, saved, query, left) {
   const named = (name) => offer.models.find((item) => item.name === name || item.label === name)?.name ?? "";
@@ -132,8 +132,8 @@ function pageOf(element, offer, saved, query, left) {
   /** What the model that is chosen to write from notes can do. */
   function abilityOf() {
     const item = offer.endpoints.find((each) => each.name === by.value), own = drafter();
-    if (item) return t`${endpointLabel(item)} gets your notes, how you write, and passages of your posts. It writes a paragraph at a time, in up to ten tries. The facts are checked here, and the voice as far as your posts show it.`;
-    return own && t`One sentence per line. It is small, and often makes no sense: a larger model on this machine writes better sense.`;
+    if (item) return t`${endpointLabel(item)} gets your notes, a description of how you write, and passages from your posts. It writes one paragraph at a time, with up to ten attempts each. ownwords checks the facts, and the voice as far as your posts show it.`;
+    return own && t`It writes one sentence per line. It is small and often makes no sense; a larger model on this machine makes more.`;
   }
 
   /** Whether the stretch that was written last is still at the end, unchanged. */
@@ -264,16 +264,16 @@ function pageOf(element, offer, saved, query, left) {
       return el("li", { "aria-current": isNow ? "step" : null }, el("span", { dir: "auto" }, note),
         el("span", { dir: "auto", class: line?.kept ? "" : "quiet" },
           line ? wordingOf(line) : isNow && (trying?.text || "…"),
-          isNow && trying && quiet(t`Try ${count(trying.number)}`),
+          isNow && trying && quiet(t`Attempt ${count(trying.number)}`),
           line?.doubts?.length > 0 && el("ul.quiet", line.doubts.map((doubt) => el("li", { dir: "auto" }, doubtOf(doubt))))));
     });
     if (isLive) {
       return [loading(endpoint ? t`Writing paragraph ${places[0]} of ${places[1]}`
         : t`Writing line ${places[0]} of ${places[1]}`), el("ol.drafted", shown)];
     }
-    return [quiet(status, " ", who, " ", t`Words of your notes count as yours. Read it before you use it: a small model may say what you did not mean.`),
+    return [quiet(status, " ", who, " ", t`Words from your notes count as yours. Read the text before you use it: a small model may say what you did not mean.`),
       isPart && (endpoint || writer || drafter()) && row(button(
-        endpoint ? t`Go on with paragraph ${places[0]}` : t`Go on with line ${places[0]}`, () => writeNotes(drafted),
+        endpoint ? t`Continue with paragraph ${places[0]}` : t`Continue with line ${places[0]}`, () => writeNotes(drafted),
         { kind: "primary", icon: "start" })),
       el("ol.drafted", shown), curious(t`Seed ${seed}.`)];
   }
@@ -287,8 +287,8 @@ function pageOf(element, offer, saved, query, left) {
       const changes = changesOf(text, result), { sentences, unchanged } = result;
       const why = result.problem && problem(new ApiError(result.problem, ""));
       const outcome = changes.length ? sentence(count(changes.length, "change"))
-        : endpoint && !sentences.length ? t`The model found no paragraph to rewrite: it takes whole sentences, neither very short nor very long.`
-          : t`Nothing to change: it already has the forms that your posts have.`;
+        : endpoint && !sentences.length ? t`The model found no paragraph to rewrite: it needs whole sentences that are neither very short nor very long.`
+          : t`Nothing to change: spelling, contractions and punctuation already match your posts.`;
       fill(below, why, quiet(outcome, endpoint && changes.length > 0 && [" ",
         t`Unchanged: ${count(unchanged)} of ${count(sentences.length, "sentence")}. Read each of the others: a small model may say what you did not mean.`]),
       choices(text, changes));
@@ -322,7 +322,7 @@ function pageOf(element, offer, saved, query, left) {
     });
     const choose = (change) => {
       if (!made.has(draft.text))
-        return toast(t`You have changed the text since. Put it in your voice again to choose.`);
+        return toast(t`You have changed the text since then. Put it in your voice again to choose.`);
       change.isMine = !change.isMine;
       const kept = changes.filter((each) => each.isMine && each.kind);
       post("/api/marks", { text: location.hash.slice(0, 100),
@@ -430,15 +430,15 @@ function pageOf(element, offer, saved, query, left) {
 const wordingOf = (line) => (line.kept ? line.text : `[${line.note}]`);
 
 const endpointLabel = ({ label, where }) => t`${label} in ${where}`;
-const doubtOf = ({ kind, text, post: from }) => (kind === "missing" ? t`Perhaps not in the text: ${text}`
+const doubtOf = ({ kind, text, post: from }) => (kind === "missing" ? t`Perhaps missing from the text: ${text}`
   : kind === "added" ? t`Not in the notes: ${text}` : t`Copied from “${from}”: ${text}`);
 const unitOf = (endpoint) => (endpoint ? "paragraph" : "line");
 
 function outcomeOf({ endpoint, lines: written }) {
   const left = written.filter((line) => !line.kept).length;
   const doubtful = written.filter((line) => line.doubts?.length).length;
-  if (left) return t`Still notes, in brackets: ${count(left)} of ${count(written.length, unitOf(endpoint))}. The model could not keep their meaning.`;
-  if (doubtful) return t`Compare with your notes: ${count(doubtful)} of ${count(written.length, "paragraph")}.`;
+  if (left) return t`Left as notes, in brackets: ${count(left)} of ${count(written.length, unitOf(endpoint))}. The model could not keep their meaning.`;
+  if (doubtful) return t`Doubtful: ${count(doubtful)} of ${count(written.length, "paragraph")}. Compare them with your notes.`;
   return endpoint ? t`Every paragraph is in the text.` : t`Every line is in the text.`;
 }
 
