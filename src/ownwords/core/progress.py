@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from ownwords.core.errors import OwnwordsError, WorkspaceError
-from ownwords.core.workspace import data_folder, try_lock
+from ownwords.core.workspace import data_folder, translate_os_errors, try_lock
 
 # "expect" and "begin" are about the parts of a whole job, such as reading, training and scoring in
 # `make`; the others are about one stage.
@@ -26,7 +26,6 @@ PartStatus = Literal["waiting", "running", "done", "skipped"]
 SAMPLE: Final = "sample: "  # prefix of a note that holds text the model wrote
 ADVANCE_INTERVAL_S = 0.1  # minimum time between two "advance" events
 _LOGGED = ("start", "done", "note", "metric")
-_RATE_WINDOW_S = 15.0  # time constant of the exponentially weighted rate
 _UNKNOWN_S = 1.0  # assumed for a part without an estimate, so that it counts a little
 _OVERDUE_SHARE = 0.1  # of its elapsed time: an overdue part is assumed to need that much more
 _MAX_SHARE = 0.99  # of a job that is not done
@@ -116,7 +115,6 @@ class Stage:
         self.limit_s = math.inf  # the stage ends after this time, whatever is left to do
         self._progress = progress
         self._began = time.monotonic()
-        self._rate = RateEstimator(self._began)
         self._next = self._began + ADVANCE_INTERVAL_S
 
     def advance(self, n: int = 1) -> None:
@@ -139,13 +137,12 @@ class Stage:
     ) -> None:
         if not self._progress.subscribers:
             return
-        now = time.monotonic()
-        self._rate.update(self.done, now)
+        seconds = time.monotonic() - self._began
         left_s = self.remaining_s
-        if left_s is None:
-            left_s = self._rate.remaining_s(self.total)
+        if left_s is None and self.total is not None and self.done:
+            left_s = seconds * max(0, self.total - self.done) / self.done
         if left_s is not None:
-            left_s = max(0.0, min(left_s, self.limit_s - (now - self._began)))
+            left_s = max(0.0, min(left_s, self.limit_s - seconds))
         self._progress.report(
             Event(
                 time=time.time(),
@@ -156,32 +153,10 @@ class Stage:
                 unit=self.unit,
                 message=message,
                 values=values or {},
-                seconds=now - self._began,
+                seconds=seconds,
                 remaining_s=left_s,
             )
         )
-
-
-class RateEstimator:
-    """The rate at which a count grows, exponentially weighted."""
-
-    def __init__(self, now: float) -> None:
-        self._now = now
-        self._done = 0
-        self._weighted_units = self._weighted_s = 0.0
-
-    def update(self, done: int, now: float) -> None:
-        elapsed = now - self._now
-        fade = math.exp(-elapsed / _RATE_WINDOW_S)
-        self._weighted_units = self._weighted_units * fade + (done - self._done)
-        self._weighted_s = self._weighted_s * fade + elapsed
-        self._now, self._done = now, done
-
-    def remaining_s(self, total: int | None) -> float | None:
-        """Return the seconds until `total` is reached; None while unknown."""
-        if total is None or self._weighted_units <= 0:
-            return None
-        return max(0, total - self._done) * self._weighted_s / self._weighted_units
 
 
 class JsonLines:
@@ -192,15 +167,13 @@ class JsonLines:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        try:
+        with translate_os_errors(path):
             self._file = path.open("a+b", buffering=0)
             # Begin a new line if a crash left an incomplete one.
             if self._file.tell():
                 self._file.seek(-1, 2)
                 if self._file.read(1) != b"\n":
                     self._file.write(b"\n")
-        except OSError as error:
-            raise self._failed(error) from error
 
     def __call__(self, event: Event) -> None:
         if event.kind not in _LOGGED:
@@ -217,21 +190,13 @@ class JsonLines:
                 remaining_s=None if event.remaining_s is None else round(event.remaining_s, 1),
             )
         )
-        try:
-            data += b"\n"
+        data += b"\n"
+        with translate_os_errors(self._path):
             while data:  # a nearly full disk may take only a part
                 data = data[self._file.write(data) :]
-        except OSError as error:
-            raise self._failed(error) from error
 
     def close(self) -> None:
         self._file.close()
-
-    def _failed(self, error: OSError) -> WorkspaceError:
-        return WorkspaceError(
-            f"the log {self._path} could not be written: {error.strerror}",
-            hint="free some space or give another --workspace, then run the same command again",
-        )
 
 
 def _encodable(text: str) -> str:
