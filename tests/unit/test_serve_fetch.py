@@ -184,4 +184,4 @@ def test_a_missing_network_is_one_sentence(tmp_path: Path) -> None:
     (job,) = until(lambda: not jobs.running() and jobs.jobs())
     assert job.status == "failed"
     assert job.error is not None
-    assert job.error.message.startswith("127.0.0.1 cannot be reached")
+    assert "127.0.0.1:1/feed cannot be reached" in job.error.message

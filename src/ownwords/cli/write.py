@@ -32,7 +32,6 @@ from ownwords.inference.model import Model
 from ownwords.inference.text_generation import DEFAULT_SAMPLING
 from ownwords.models.gguf.reading import model_directory
 
-MAX_TOKENS = 200
 _MAX_TEMPERATURE = 5
 _MAX_WIDTH = 92  # columns that are easy to read
 HELP = """\
@@ -184,87 +183,63 @@ def show_pieces(pieces: Iterable[str], *, has_whole_words: bool = False) -> None
 
 def chat(
     *,
-    max_tokens: MaxTokens = MAX_TOKENS,
+    max_tokens: MaxTokens = 200,
     options: WritingOptions = WRITING,
     output: OutputOptions = OUTPUT,
 ) -> None:
     """Continue each line you type; as JSON, an object per text."""
     check_positive("--max-tokens", max_tokens)
     model = Model.load(options.directory, device=options.device)
-    on_terminal = are_terminals(sys.stdin, sys.stdout)
-    if on_terminal and not output.quiet:
-        print(HELP, file=sys.stderr)
-    ChatSession(model, options, max_tokens, output).run(
-        partial(input_line, "> ") if on_terminal else _piped_line
-    )
+    next_line = _piped_line
+    if are_terminals(sys.stdin, sys.stdout):
+        next_line = partial(input_line, "> ")
+        if not output.quiet:
+            _say(HELP)
+    talk(model, next_line, max_tokens, options, output)
 
 
-class ChatSession:
-    """A model that continues one line after another, and its settings."""
-
-    def __init__(
-        self,
-        model: Model,
-        options: WritingOptions = WRITING,
-        max_tokens: int = MAX_TOKENS,
-        output: OutputOptions = OUTPUT,
-    ) -> None:
-        self._model, self._options, self._max_tokens = model, options, max_tokens
-        self._output = output
-        self._temperature = options.temperature
-        self._seed = options.first_seed
-        self._last = ""
-
-    def run(self, next_line: Callable[[], str]) -> None:
-        """Answer lines until they end, or until /quit."""
-        while True:
-            try:
-                line = next_line()
-            except (EOFError, KeyboardInterrupt):
-                print(file=sys.stderr)
-                return
-            if line.strip() == "/quit":
-                return
-            try:
-                self._answer(line)
-            except OwnwordsError as error:  # such as a damaged model
-                _say(str(error))
-
-    def _answer(self, line: str) -> None:
-        """Obey a command, or continue a text."""
+def talk(
+    model: Model,
+    next_line: Callable[[], str],
+    max_tokens: int,
+    options: WritingOptions,
+    output: OutputOptions = OUTPUT,
+) -> None:
+    """Continue lines until they end, or until /quit."""
+    beginning, temperature, seed = "", options.temperature, options.first_seed
+    while True:
+        try:
+            line = next_line()
+        except (EOFError, KeyboardInterrupt):
+            print(file=sys.stderr)
+            return
         name, _, value = line.strip().partition(" ")
-        if not line.startswith("/"):
-            self._write(line)
-        elif name == "/again":
-            self._write(self._last)
-        elif name == "/temperature":
+        if name == "/quit":
+            return
+        if name == "/temperature":
             with suppress(ValueError):
                 if 0 <= float(value) <= _MAX_TEMPERATURE:
-                    self._temperature = float(value)
-                    return
-            _say(f"the temperature is {self._temperature:g}; it may be 0 to {_MAX_TEMPERATURE}")
-        else:
-            _say(HELP if name == "/help" else f"there is no {name}\n{HELP}")
-
-    def _write(self, beginning: str) -> None:
-        self._last = beginning
-        pieces = self._model.write(
-            beginning,
-            max_tokens=self._max_tokens,
-            seed=self._seed,
-            quote=self._options.quote,
-            temperature=self._temperature,
-        )
+                    temperature = float(value)
+            _say(f"the temperature is {temperature:g}; it may be 0 to {_MAX_TEMPERATURE}")
+            continue
+        if line.startswith("/") and name != "/again":
+            _say(HELP)
+            continue
+        beginning = beginning if name == "/again" else line
+        how: Any = {"max_tokens": max_tokens, "seed": seed, "temperature": temperature}
         try:
-            if self._output.json:
-                print_json({"prompt": beginning, "seed": self._seed, "text": "".join(pieces)})
+            pieces = model.write(beginning, quote=options.quote, **how)
+            if output.json:
+                print_json({"prompt": beginning, "seed": seed, "text": "".join(pieces)})
             else:
                 show_pieces(chain([beginning], pieces))
         except KeyboardInterrupt:  # ends this text, not the session
             _say("(ended)")
-        if sys.stderr.isatty() and not self._output.quiet:
-            _say(f"seed {self._seed}, temperature {self._temperature:g}")
-        self._seed += 1
+        except OwnwordsError as error:  # such as a damaged model
+            _say(str(error))
+        if sys.stderr.isatty() and not output.quiet:
+            _say(f"seed {seed}, temperature {temperature:g}")
+        seed += 1
 
 
 def _say(text: str) -> None:

@@ -1,10 +1,7 @@
 """The HTTP server: its socket, and its shutdown."""
 
 import errno
-import ipaddress
 import socket
-import sys
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import uvicorn
@@ -30,19 +27,20 @@ def bind(settings: ServeSettings, tries: int = 1) -> socket.socket:
 
     Raises OwnwordsError if none is free, or if the host is not an address of this machine.
     """
-    family, address = _address(settings.host)
+    is_ipv6 = ":" in settings.host
+    # An IPv4 address for a name: every program tries this address of localhost.
+    family = socket.AF_INET6 if is_ipv6 else socket.AF_INET
+    takes_both = settings.host == "::" and socket.has_dualstack_ipv6()
     last = min(65535, settings.port + tries - 1)
     for port in range(settings.port, last + 1):
-        listener = socket.socket(family, socket.SOCK_STREAM)
         try:
-            if sys.platform == "win32":  # here SO_REUSEADDR would share a port that is in use
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
-            else:
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind((address, port))
-            listener.listen(_BACKLOG)
+            listener = socket.create_server(
+                (settings.host, port),
+                family=family,
+                backlog=_BACKLOG,
+                dualstack_ipv6=takes_both,
+            )
         except OSError as error:
-            listener.close()
             if port == last or error.errno not in (errno.EADDRINUSE, errno.EACCES):
                 raise _bind_error(error, settings, port) from error
         else:
@@ -86,24 +84,7 @@ class HttpServer(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def _address(host: str) -> tuple[socket.AddressFamily, str]:
-    if host == "localhost":  # IPv4: every program tries this address of localhost
-        return socket.AF_INET, "127.0.0.1"
-    with suppress(ValueError):
-        is_ipv6 = ipaddress.ip_address(host).version == 6
-        return (socket.AF_INET6 if is_ipv6 else socket.AF_INET), host
-    try:
-        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except OSError as error:
-        raise OwnwordsError(
-            f"there is no host called {host}", hint="give an address of this machine to --host"
-        ) from error
-    family, _, _, _, address = found[0]
-    return family, str(address[0])
-
-
-def _bind_error(error: OSError, settings: ServeSettings, port: int) -> Exception:
-    """Convert a known socket error into an OwnwordsError; return others as they are."""
+def _bind_error(error: OSError, settings: ServeSettings, port: int) -> OwnwordsError:
     ports = f"port {port} is" if port == settings.port else f"ports {settings.port}-{port} are"
     message, hint = {
         errno.EADDRINUSE: (
@@ -111,9 +92,8 @@ def _bind_error(error: OSError, settings: ServeSettings, port: int) -> Exception
             "give another port to --port, or 0 for any free one",
         ),
         errno.EACCES: (f"you may not listen on port {port}", "give a port above 1023 to --port"),
-        errno.EADDRNOTAVAIL: (
-            f"{settings.host} is not an address of this machine",
-            "give another to --host",
-        ),
-    }.get(error.errno or 0, ("", ""))
-    return OwnwordsError(message, hint) if message else error
+    }.get(
+        error.errno or 0,
+        (f"{settings.host} is not an address of this machine", "give another to --host"),
+    )
+    return OwnwordsError(message, hint)

@@ -17,7 +17,7 @@ import time
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urljoin
 
 import httpx
 
@@ -95,11 +95,18 @@ def fetch_feed(
     progress.expect("fetch")
     progress.begin("fetch")
     with (
-        httpx.Client(timeout=_TIMEOUT, headers=_HEADERS, transport=transport) as client,
+        httpx.Client(
+            timeout=_TIMEOUT,
+            headers=_HEADERS,
+            transport=transport,
+            follow_redirects=True,
+            max_redirects=_MAX_REDIRECTS,
+            event_hooks={"request": [partial(_check_host, host.casefold())]},
+        ) as client,
         atomic_dir.replace_dir(folder) as pages,
         progress.stage(f"Fetching from {host}", unit="pages") as stage,
     ):
-        _fetch_pages(client, url, host.casefold(), pages, stage)
+        _fetch_pages(client, url, pages, stage)
     found = inspect_path(folder)
     if not found.pop("has_posts"):
         shutil.rmtree(folder)
@@ -107,11 +114,11 @@ def fetch_feed(
     return {**found, "path": path_text(folder), "name": host}
 
 
-def _fetch_pages(client: httpx.Client, url: str, host: str, folder: Path, stage: Stage) -> None:
-    address, data = _get(client, url, host)
+def _fetch_pages(client: httpx.Client, url: str, folder: Path, stage: Stage) -> None:
+    address, data = _get(client, url)
     path = _save(folder, 1, data)
     if not feed.detect(path):
-        address, data = _get(client, _feed_of_page(address, data), host)
+        address, data = _get(client, _feed_of_page(address, data))
         path = _save(folder, 1, data)
         if not feed.detect(path):
             raise SourceError(f"{address} is not a feed", hint="give the address of the feed")
@@ -124,7 +131,7 @@ def _fetch_pages(client: httpx.Client, url: str, host: str, folder: Path, stage:
             return
         time.sleep(_PAUSE_S)
         try:
-            following, data = _get(client, following, host)
+            following, data = _get(client, following)
         except SourceError:  # the page before was the last one
             return
         if data == before:
@@ -136,42 +143,33 @@ def _fetch_pages(client: httpx.Client, url: str, host: str, folder: Path, stage:
         address, before = address if is_wordpress else following, data
 
 
-def _get(client: httpx.Client, url: str, host: str) -> tuple[str, bytes]:
+def _get(client: httpx.Client, url: str) -> tuple[str, bytes]:
     """Return the address after redirects, and its content."""
-    for _ in range(_MAX_REDIRECTS):
-        _check_host(url, host)
-        try:
-            with client.stream("GET", url) as response:
-                if response.is_redirect:
-                    url = urljoin(url, response.headers.get("location", ""))
-                    continue
-                if response.status_code != httpx.codes.OK:
-                    raise SourceError(
-                        f"{url} answers with status {response.status_code}",
-                        hint="look at the address in a browser",
-                    )
-                data = bytearray()
-                for block in response.iter_bytes():
-                    data += block
-                    if len(data) > _MAX_PAGE_BYTES:
-                        raise SourceError(f"{url} is over {_MAX_PAGE_BYTES >> 20} MiB")
-                return url, bytes(data)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise SourceError(
-                f"{host} cannot be reached: {str(error) or type(error).__name__}",
-                hint="check the address and the connection, then try again",
-            ) from error
-    raise SourceError(f"{url} redirects without end")
-
-
-def _check_host(url: str, host: str) -> None:
-    """Refuse an address of a host that the user has not named."""
     try:
-        parts = urlsplit(url)
-        is_web, name = parts.scheme in ("http", "https"), (parts.hostname or "").casefold()
-    except ValueError:
-        raise SourceError(f"{url!r:.200} is not an address") from None
-    if not is_web or not name:
+        with client.stream("GET", url) as response:
+            url = str(response.url)
+            if response.status_code != httpx.codes.OK:
+                raise SourceError(
+                    f"{url} answers with status {response.status_code}",
+                    hint="look at the address in a browser",
+                )
+            data = bytearray()
+            for block in response.iter_bytes():
+                data += block
+                if len(data) > _MAX_PAGE_BYTES:
+                    raise SourceError(f"{url} is over {_MAX_PAGE_BYTES >> 20} MiB")
+            return url, bytes(data)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise SourceError(
+            f"{url:.200} cannot be reached: {str(error) or type(error).__name__}",
+            hint="check the address and the connection, then try again",
+        ) from error
+
+
+def _check_host(host: str, request: httpx.Request) -> None:
+    """Refuse an address, also of a redirect, of a host that the user has not named."""
+    url, name = str(request.url), request.url.host.casefold()
+    if request.url.scheme not in ("http", "https") or not name:
         raise SourceError(
             f"{url!r:.200} is not the address of a page", hint="it begins with https://"
         )
