@@ -20,8 +20,9 @@ from ownwords.models import atomic_dir
 from ownwords.tokenizers import bpe
 from ownwords.tokenizers import tokenizer as tokenizers
 from ownwords.tokenizers.tokenizer import Tokenizer
-from ownwords.training.token_dataset import TokenDataset, build_dataset, open_dataset
+from ownwords.training.token_dataset import TokenDataset, build_dataset
 from texts import Chapters, Cleaner, HeldOutCheck, documents, split_into_files
+from token_files import open_dataset, store_dataset
 
 HELD_OUT = SplitConfig(validation=0.006, test=0.006)  # of the books
 _WATCHED_BYTES = 400_000  # of each held-out part, read at each evaluation
@@ -77,7 +78,8 @@ def prepare(
     tokenizer = trained_tokenizer(folder / "tokenizer", parts, vocabulary, progress)
     datasets: dict[str, str] = {}
     for name, part in {**parts, **watched}.items():
-        encoded = build_dataset(part, tokenizer, folder / "tokens", progress=progress)
+        encoded = build_dataset(part, tokenizer, progress=progress)
+        store_dataset(encoded, folder / "tokens")
         datasets[name] = encoded.key
         counts[name] = {
             **counts.get(name, {}),

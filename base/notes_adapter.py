@@ -52,7 +52,8 @@ from ownwords.training.settings import (
     Recipe,
     ScheduleConfig,
 )
-from ownwords.training.token_dataset import TokenDataset, build_dataset, open_dataset
+from ownwords.training.token_dataset import TokenDataset, build_dataset
+from token_files import open_dataset, store_dataset
 
 BASE = "smollm2-135m"
 # Blogs that drafting and scoring are evaluated on: the adapter has not read them.
@@ -92,7 +93,8 @@ def prepare(folder: Path, modern: Sequence[Path], held_out: Path) -> None:
             ("pairs", [pair for text in titled for pair in notes.pairs(text)]),
             ("plain", titled),
         ):
-            built = build_dataset(chosen, tokenizer, folder / f"{name}{kind}")
+            built = build_dataset(chosen, tokenizer)
+            store_dataset(built, folder / f"{name}{kind}")
             print(f"{name}{kind}: {built.documents:,} texts, {built.tokens:,} tokens")
 
 

@@ -60,10 +60,8 @@ def make(
     )
     chosen_device = device.choose("cpu")
     with tempfile.TemporaryDirectory(prefix="ownwords-bench-") as folder:
-        shards = build_dataset(training, tokenizer, Path(folder) / "tokens")
-        held_out = (
-            build_dataset(validation, tokenizer, Path(folder) / "tokens") if validation else None
-        )
+        shards = build_dataset(training, tokenizer)
+        held_out = build_dataset(validation, tokenizer) if validation else None
         shape = Qwen3Config(
             vocabulary=tokenizer.vocabulary_size, context=loop.sequence_length, **setting.shape
         )

@@ -36,8 +36,8 @@ def texts(count: int, seed: int) -> Iterable[TrainingText]:
     ]
 
 
-def dataset(folder: Path, count: int = 12, seed: int = 1) -> TokenDataset:
-    return build_dataset(texts(count, seed), ByteTokenizer(), folder / "tokens")
+def dataset(count: int = 12, seed: int = 1) -> TokenDataset:
+    return build_dataset(texts(count, seed), ByteTokenizer())
 
 
 def model(seed: int = 1, shape: ModelConfig = TINY["qwen3"]) -> CausalLM:
@@ -68,7 +68,7 @@ def job(
     settings = {
         "model": model(),
         "batches": Batches(
-            dataset(folder),
+            dataset(),
             rows=loop.batch_size,
             context=loop.sequence_length,
             seed=loop.seed,
@@ -77,7 +77,7 @@ def job(
         "settings": recipe,
         "run": Run.new(folder / "runs", key),
         "device": choose("cpu"),
-        "validation": dataset(folder, count=4, seed=2) if held_out else None,
+        "validation": dataset(count=4, seed=2) if held_out else None,
     }
     made = TrainJob(**{**settings, **options})
     if objective:

@@ -57,9 +57,7 @@ def job(
     tied: bool = True,
 ) -> TrainJob:
     tokenizer = ByteTokenizer()
-    with world.in_rank_order():
-        texts = build_dataset(TEXTS, tokenizer, folder / "tokens")
-        held_out = build_dataset(TEXTS[3:5], tokenizer, folder / "tokens")
+    texts, held_out = build_dataset(TEXTS, tokenizer), build_dataset(TEXTS[3:5], tokenizer)
     loop = LoopConfig(
         seed=bfloat16_seed or 3,
         steps=STEPS,

@@ -416,9 +416,7 @@ def test_early_stopping_returns_the_best_weights(tmp_path: Path) -> None:
     """Far too high a rate on far too little text: the validation loss soon rises."""
     loop = replace(LOOP, steps=120, evaluations=40, patience=2)
     fast = OptimConfig(muon_lr=0.1, learning_rate=0.03)
-    small = Batches(
-        dataset(tmp_path, count=1, seed=5), rows=4, context=24, seed=1, config=DataConfig()
-    )
+    small = Batches(dataset(count=1, seed=5), rows=4, context=24, seed=1, config=DataConfig())
     outcome = train(job(tmp_path, loop, batches=small, optim=fast))
     assert outcome.stopped == "early" and outcome.steps < 120
     scored = [evaluation.bits_per_byte or 0.0 for evaluation in outcome.evaluations]

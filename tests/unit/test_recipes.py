@@ -48,7 +48,7 @@ from ownwords.training.recipes import (
     plan_pretraining,
 )
 from ownwords.training.step_time import DeviceSpeeds, StepTimeModel
-from ownwords.training.token_dataset import build_dataset
+from ownwords.training.token_dataset import TokenDataset, build_dataset
 from ownwords.training.trained_model import TrainedModel
 
 TINY: Mapping[str, object] = {
@@ -118,11 +118,9 @@ def weights(trained: TrainedModel) -> bytes:
     return (trained.folder / "model.safetensors").read_bytes()
 
 
-def bits(folder: Path, texts: list[TrainingText], folder_path: Path) -> float:
+def bits(folder: Path, texts: list[TrainingText]) -> float:
     loaded = bundle.load(folder)
-    dataset = build_dataset(
-        texts, tokenizers.Tokenizer(loaded.tokenizer_files), folder_path / "again"
-    )
+    dataset = build_dataset(texts, tokenizers.Tokenizer(loaded.tokenizer_files))
     return metrics.bits_per_byte(
         LossModule(loaded.model),
         dataset,
@@ -139,9 +137,7 @@ def test_a_trained_model_records_its_provenance(tmp_path: Path) -> None:
     trained = planned.train()
     assert trained.bits_per_byte is not None
     assert trained.bits_per_byte < 6  # 8 before anything is learned
-    assert bits(trained.folder, HELD_OUT, tmp_path) == pytest.approx(
-        trained.bits_per_byte, rel=1e-4
-    )
+    assert bits(trained.folder, HELD_OUT) == pytest.approx(trained.bits_per_byte, rel=1e-4)
 
     loaded = bundle.load(trained.folder)
     assert generation_config().items() <= loaded.generation.items()
@@ -224,14 +220,14 @@ def test_held_out_texts_teach_nothing_and_without_them_nothing_is_claimed(tmp_pa
 
 
 def test_a_base_is_finetuned_and_a_lora_saved_merged_and_apart(base: Path, tmp_path: Path) -> None:
-    before = bits(base, HELD_OTHERS, tmp_path)
+    before = bits(base, HELD_OTHERS)
 
     add_replay(base, TRAIN)
     full = finetune(base, OTHERS, HELD_OTHERS, work(tmp_path / "full", TUNED))
     assert full.plan.recipe.data.replay == PLAN_CONSTANTS.tune_replay
     assert full.bits_per_byte is not None
     assert full.bits_per_byte < before
-    assert bits(full.folder, HELD_OTHERS, tmp_path) == pytest.approx(full.bits_per_byte, rel=1e-4)
+    assert bits(full.folder, HELD_OTHERS) == pytest.approx(full.bits_per_byte, rel=1e-4)
     assert full.share in (1.0, 0.85, 0.7, 0.5, 0.3)
 
     tuned = finetune(base, OTHERS, HELD_OTHERS, work(tmp_path / "lora", TUNED), by_lora=True)
@@ -344,13 +340,21 @@ def test_a_bfloat16_base_needs_no_float32_copy_under_a_lora(
     assert next(bundle.load(tuned.folder).model.parameters()).dtype == torch.bfloat16
 
 
-def test_only_the_authors_texts_teach_how_a_text_begins(base: Path, tmp_path: Path) -> None:
+def test_only_the_authors_texts_teach_how_a_text_begins(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[TokenDataset] = []
+
+    def build_and_keep(*given: Any, **named: Any) -> TokenDataset:  # noqa: ANN401
+        built.append(build_dataset(*given, **named))
+        return built[-1]
+
+    monkeypatch.setattr(recipes, "build_dataset", build_and_keep)
     replay = [TrainingText(f"r{i}", f"A title\n\nThe rest of {i}. " * 9) for i in range(20)]
     add_replay(base, replay)
     plan_finetuning(base, OTHERS, HELD_OTHERS, work(tmp_path / "w", TUNED))
     openings = {}
-    for folder in (tmp_path / "w" / "tokens").iterdir():
-        dataset = token_dataset.open_dataset(folder)
+    for dataset in built:
         openings[dataset.documents] = [dataset.document(i) for i in range(dataset.documents)]
     tokenizer = ByteTokenizer()
     start, end = tokenizer.start, tokenizer.end

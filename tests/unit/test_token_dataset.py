@@ -1,8 +1,7 @@
-"""Texts are encoded once, cached by content, and encoded again where a file does not fit."""
+"""Texts become ids between their special tokens, under a key that covers what decides them."""
 
 import json
 import lzma
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from ownwords.tokenizers.tokenizer import Tokenizer
 from ownwords.tokenizers.tokenizer_json import LETTER_OF
 from ownwords.training import token_dataset as room
 from ownwords.training.batches import sequential_batches
-from ownwords.training.token_dataset import TokenDataset, build_dataset, open_dataset
+from ownwords.training.token_dataset import TokenDataset, build_dataset
 
 TEXTS = [
     TrainingText("a", "The hat, the cap and the brim."),
@@ -29,17 +28,6 @@ TEXTS = [
     TrainingText("c", "Größe, 帽子 and 🎩: <|end|> is text here."),
     TrainingText("d", "word " * 300),
 ]
-
-
-class CountingTokenizer(ByteTokenizer):
-    """A byte tokenizer that counts the texts it encodes."""
-
-    encoded = 0
-
-    def encode_batch(self, texts: Iterable[str]) -> list[npt.NDArray[np.uint32]]:
-        texts = list(texts)
-        self.encoded += len(texts)
-        return super().encode_batch(texts)
 
 
 class LargeTokenizer(ByteTokenizer):
@@ -55,15 +43,6 @@ class LargeTokenizer(ByteTokenizer):
 
     def encode_batch(self, texts: Iterable[str]) -> list[npt.NDArray[np.uint32]]:
         return [ids * np.uint32(self._times) for ids in super().encode_batch(texts)]
-
-
-def same(first: TokenDataset, second: TokenDataset) -> bool:
-    return (
-        (first.key, first.vocabulary) == (second.key, second.vocabulary)
-        and np.array_equal(first.ids, second.ids)
-        and np.array_equal(first.offsets_D1, second.offsets_D1)
-        and first.text_bytes == second.text_bytes
-    )
 
 
 def check(
@@ -97,35 +76,19 @@ def check(
     ],
 )
 def test_documents_stand_between_their_special_tokens(
-    tmp_path: Path,
     start: str | None,
     end: str | None,
     pure_start: str | None,
 ) -> None:
     tokenizer = ByteTokenizer(special=("<s>", "<e>"), start=start, end=end)
-    dataset = build_dataset(TEXTS, tokenizer, tmp_path)
+    dataset = build_dataset(TEXTS, tokenizer)
     check(dataset, TEXTS, tokenizer.start, tokenizer.end)
     assert dataset.tokenizer == tokenizer.fingerprint()
-    with pytest.raises(ValueError, match="read-only"):
-        dataset.ids[0] = 1
     ids = tokenizer.special
     assert dataset.pure_start == (ids[pure_start] if pure_start else None)
 
 
-def test_the_same_texts_are_cached(tmp_path: Path) -> None:
-    tokenizer = CountingTokenizer()
-    first = build_dataset(TEXTS, tokenizer, tmp_path)
-    assert tokenizer.encoded == len(TEXTS)
-    second = CountingTokenizer()
-    reused = build_dataset(list(TEXTS), second, tmp_path)
-    assert second.encoded == 0
-    assert same(reused, first)
-    assert same(build_dataset(iter(TEXTS), second, tmp_path), first)
-    assert second.encoded == 0
-    assert [path.name for path in tmp_path.iterdir()] == [first.key]
-
-
-def test_the_key_covers_whatever_decides_the_tokens(tmp_path: Path) -> None:
+def test_the_key_covers_whatever_decides_the_tokens() -> None:
     tokenizer = ByteTokenizer()
     variants = [
         (TEXTS, ByteTokenizer(special=("<s>", "<e>"), start="<s>", end="<e>")),
@@ -139,40 +102,31 @@ def test_the_key_covers_whatever_decides_the_tokens(tmp_path: Path) -> None:
         ([TrainingText("aT", TEXTS[0].text[1:]), *TEXTS[1:]], tokenizer),
         ([], tokenizer),
     ]
-    keys = [
-        build_dataset(texts, variant, tmp_path).key
-        for texts, variant in [(TEXTS, tokenizer), *variants]
-    ]
+    keys = [build_dataset(texts, variant).key for texts, variant in [(TEXTS, tokenizer), *variants]]
     assert len(set(keys)) == len(keys)
 
 
 @pytest.mark.parametrize(
     ("vocabulary", "dtype"), [(65535, np.uint16), (65536, np.uint32), (262144, np.uint32)]
 )
-def test_ids_are_as_wide_as_the_vocabulary_needs(
-    tmp_path: Path, vocabulary: int, dtype: type
-) -> None:
+def test_ids_are_as_wide_as_the_vocabulary_needs(vocabulary: int, dtype: type) -> None:
     times = vocabulary // 256
-    dataset = build_dataset(
-        [TrainingText("a", "\x7f~az")], LargeTokenizer(vocabulary, times), tmp_path
-    )
+    dataset = build_dataset([TrainingText("a", "\x7f~az")], LargeTokenizer(vocabulary, times))
     assert dataset.ids.dtype == dtype
     assert dataset.document(0)[1:-1].tolist() == [times * b for b in b"\x7f~az"]
 
 
-def test_an_id_beyond_the_vocabulary_is_refused(tmp_path: Path) -> None:
+def test_an_id_beyond_the_vocabulary_is_refused() -> None:
     with pytest.raises(TokenizerError, match=r"made the id 97000.*300 tokens"):
-        build_dataset([TrainingText("x", "a")], LargeTokenizer(300, 1000), tmp_path)
-    assert list(tmp_path.iterdir()) == []
+        build_dataset([TrainingText("x", "a")], LargeTokenizer(300, 1000))
 
 
-def test_a_lone_surrogate_is_reported_with_its_document(tmp_path: Path) -> None:
+def test_a_lone_surrogate_is_reported_with_its_document() -> None:
     with pytest.raises(TokenizerError, match=r"'post 7': .*surrogate"):
-        build_dataset([*TEXTS, TrainingText("post 7", "ab\ud800")], ByteTokenizer(), tmp_path)
-    assert list(tmp_path.iterdir()) == []
+        build_dataset([*TEXTS, TrainingText("post 7", "ab\ud800")], ByteTokenizer())
 
 
-def test_characters_without_tokens_are_counted_and_said_once(tmp_path: Path) -> None:
+def test_characters_without_tokens_are_counted_and_said_once() -> None:
     files = foreign_tokenizers.files_of("SmolLM")
     document = json.loads(files["tokenizer.json"])
     vocabulary = document["model"]["vocab"]
@@ -185,51 +139,20 @@ def test_characters_without_tokens_are_counted_and_said_once(tmp_path: Path) -> 
             notes.append(event.message)
 
     texts = [TrainingText("a", "one\x04two\x04"), TrainingText("b", "three\x04")]
-    for _ in range(2):
-        build_dataset(texts, tokenizer, tmp_path, progress=Progress(on_event))
+    build_dataset(texts, tokenizer, progress=Progress(on_event))
     (note,) = notes
     assert " 3 characters" in note
 
 
-@pytest.mark.parametrize("name", ["tokens.bin", "index.json"])
-@pytest.mark.parametrize("damaged", [None, b"half of it"])
-def test_what_is_missing_or_damaged_is_encoded_again(
-    name: str, damaged: bytes | None, tmp_path: Path
-) -> None:
-    dataset = build_dataset(TEXTS, ByteTokenizer(), tmp_path)
-    path, expected = tmp_path / dataset.key / name, dataset.ids.tolist()
-    path.unlink() if damaged is None else path.write_bytes(damaged)
-    notes: list[Event] = []
-    tokenizer = CountingTokenizer()
-    mended = build_dataset(TEXTS, tokenizer, tmp_path, progress=Progress(notes.append))
-    assert mended.ids.tolist() == expected
-    assert tokenizer.encoded == len(TEXTS)
-    assert any(event.kind == "note" and mended.key in event.message for event in notes)
-
-
-def test_only_the_datasets_used_last_are_kept(tmp_path: Path) -> None:
-    datasets = []
-    for n in range(room.MAX_DATASETS):
-        datasets.append(build_dataset([TrainingText("a", "hat " * n)], ByteTokenizer(), tmp_path))
-        os.utime(tmp_path / datasets[-1].key, (n, n))
-    build_dataset([TrainingText("a", "")], ByteTokenizer(), tmp_path)  # opening is using
-    latest = build_dataset(TEXTS, ByteTokenizer(), tmp_path)
-    room.prune_datasets(tmp_path)
-    kept = [datasets[0], *datasets[2:], latest]
-    assert {path.name for path in tmp_path.iterdir()} == {dataset.key for dataset in kept}
-
-
-def test_a_prompt_is_read_and_not_learned(tmp_path: Path) -> None:
+def test_a_prompt_is_read_and_not_learned() -> None:
     texts = [TrainingText("a", "brim.", prompt="hat: "), TrainingText("b", "cap.")]
-    dataset = build_dataset(texts, ByteTokenizer(), tmp_path)
-    (opened,) = map(open_dataset, tmp_path.iterdir())
-    for each in (dataset, opened):
-        assert bytes(each.document(0)[1:-1].astype(np.uint8)) == b"hat: brim."
-        # The start token and the prompt; then the text and the end token.
-        learned = each.learned(np.arange(each.tokens))
-        assert learned[: len(each.document(0))].tolist() == [False] * 6 + [True] * 6
-        assert learned[len(each.document(0)) :].all()
-        assert each.text_bytes == len("brim.cap.")
+    dataset = build_dataset(texts, ByteTokenizer())
+    assert bytes(dataset.document(0)[1:-1].astype(np.uint8)) == b"hat: brim."
+    # The start token and the prompt; then the text and the end token.
+    learned = dataset.learned(np.arange(dataset.tokens))
+    assert learned[: len(dataset.document(0))].tolist() == [False] * 6 + [True] * 6
+    assert learned[len(dataset.document(0)) :].all()
+    assert dataset.text_bytes == len("brim.cap.")
     (batch,) = sequential_batches(dataset, rows=1, context=dataset.tokens)
     targets = batch.targets_BT[0]
     assert bytes(targets[(targets >= 0) & (targets < 256)].to(torch.uint8).tolist()) == b"brim.cap."

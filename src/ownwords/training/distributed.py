@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 # Flags and counts go over gloo from CPU memory: reading them from a GPU would stall it.
 _BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl", "xpu": "cpu:gloo,xpu:xccl"}
-# One process may tokenize a corpus while the others wait for it.
+# One process may prepare the base while the others wait for it.
 _TIMEOUT = timedelta(minutes=30)
 
 

@@ -52,7 +52,7 @@ from ownwords.training.plan import (
 from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.settings import Recipe, settings_key
 from ownwords.training.step_time import DeviceSpeeds
-from ownwords.training.token_dataset import TokenDataset, build_dataset, prune_datasets
+from ownwords.training.token_dataset import TokenDataset, build_dataset
 from ownwords.training.trained_model import TrainedModel
 
 _PLAN = "plan.toml"  # of a run
@@ -260,7 +260,6 @@ class TrainingSession:
         self.began = start if request.began is None else request.began
         self.spent_s = 0.0  # seconds until the plan was made; the user may then take time to decide
         self.texts, self.held_out_texts = TextCollection.read(texts), TextCollection.read(held_out)
-        self.tokens = request.workspace / "tokens"
         self.device = choose(request.device, request.progress.note)
         if self.device.kind == "cpu" and (problem := bindings.library_problem()):
             request.progress.note(f"Training is slower than this processor allows: {problem}.")
@@ -302,13 +301,12 @@ class TrainingSession:
         # Documents begin with the start token, so prompts of the tuned model do too.
         tokenizer.adds_start = tokenizer.start is not None
         request = self.request
-        with self.world.in_rank_order():
-            self.dataset = self._encode(self.texts)
-            if pairs:
-                # Fewer tokens than the texts have might not fill a row, and would teach little.
-                notes = self._encode(pairs)
-                self.has_notes = notes.tokens >= self.dataset.tokens
-                self.replay = notes if self.has_notes else None
+        self.dataset = self._encode(self.texts)
+        if pairs:
+            # Fewer tokens than the texts have might not fill a row, and would teach little.
+            notes = self._encode(pairs)
+            self.has_notes = notes.tokens >= self.dataset.tokens
+            self.replay = notes if self.has_notes else None
         self.facts = replace(
             self.facts,
             tokens=self.dataset.tokens,
@@ -323,13 +321,10 @@ class TrainingSession:
             self.replay.key if self.replay else "",
             f"{float(request.seconds)} {settings_key(request.fixed)}",
         )
-        with self.world.in_rank_order():
-            self.run = Run.new(request.workspace / "runs", f"{kind}-{key[:12]}")
+        self.run = Run.new(request.workspace / "runs", f"{kind}-{key[:12]}")
 
     def _encode(self, texts: Iterable[TrainingText], *, marks: bool = True) -> TokenDataset:
-        return build_dataset(
-            texts, self.tokenizer, self.tokens, marks=marks, progress=self.progress
-        )
+        return build_dataset(texts, self.tokenizer, marks=marks, progress=self.progress)
 
     def read_replay_text(self, base: Path) -> None:
         """Use the replay text in the base's folder, if there is any.
@@ -339,16 +334,14 @@ class TrainingSession:
         path = base / token_dataset.REPLAY
         if path.exists():
             texts = map(token_dataset.without_opening, token_dataset.read_replay(path))
-            with self.world.in_rank_order():
-                self.replay = self._encode(texts, marks=False)
+            self.replay = self._encode(texts, marks=False)
             self.facts = replace(self.facts, replay_bytes=self.replay.text_bytes)
 
     def encode_held_out(self, max_bytes: int) -> TokenDataset | None:
         """Encode at most `max_bytes` of held-out texts for evaluations; None if there are none."""
         if not self.held_out_texts.bytes:
             return None
-        with self.world.in_rank_order():
-            return self._encode(self.held_out_texts.sample(max_bytes))
+        return self._encode(self.held_out_texts.sample(max_bytes))
 
     # --- plan ------------------------------------------------------------------------------------
 
@@ -439,8 +432,6 @@ class TrainingSession:
         """Train `model` as planned, or resume; afterwards it has the best weights."""
         self.held_out = self.encode_held_out(plan.expected.held_out_bytes)
         recipe, dataset, loop = plan.recipe, self.dataset, plan.recipe.train
-        if self.world.is_first:
-            prune_datasets(self.tokens)
         tokens_per_byte = max(1, dataset.tokens) / max(1, dataset.text_bytes)
         job = TrainJob(
             model=model,

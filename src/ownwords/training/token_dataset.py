@@ -1,18 +1,10 @@
-"""Tokenized texts on disk: encoded once, memory-mapped, and named by a hash of their content.
-
-A folder holds the concatenated ids of all documents (`tokens.bin`, little-endian) and an index with
-the offset of each document and the tokenizer's special ids (`index.json`). It is a cache: if a
-folder is damaged, the texts are encoded again.
+"""Tokenized texts, named by a hash of their content.
 
 Shapes: N tokens, D documents; D1 is D + 1.
 """
 
-import json
 import lzma
-import os
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,14 +15,11 @@ import numpy.typing as npt
 from ownwords.archive.corpus import TextCollection, TrainingText
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress, Stage
-from ownwords.models import atomic_dir
 from ownwords.models.untrusted_files import ModelError, read_bytes
 from ownwords.tokenizers.text import TokenizerError, encode_utf8
 from ownwords.tokenizers.tokenizer import Tokenizer
 
 FORMAT = 3
-MAX_DATASETS = 8  # a training run uses up to three: its texts, replay text and held-out texts
-_TOKENS, _INDEX = "tokens.bin", "index.json"
 # Characters encoded at a time: enough to use every core, few enough to need little memory.
 _GROUP = 4 << 20
 _NOTHING = np.zeros(0, np.uint32)
@@ -48,7 +37,7 @@ class TokenDataset:
     key: str
     tokenizer: str  # its fingerprint
     vocabulary: int
-    ids: npt.NDArray[Any]  # [N], memory-mapped: uint16, or uint32 for a large vocabulary
+    ids: npt.NDArray[Any]  # [N]: uint16, or uint32 for a large vocabulary
     offsets_D1: npt.NDArray[np.int64]
     text_bytes: int  # of the texts in UTF-8
     start: int | None = None  # the token that documents begin with; None: they have none
@@ -85,12 +74,11 @@ class TokenDataset:
 def build_dataset(
     texts: Iterable[TrainingText],
     tokenizer: Tokenizer,
-    root: Path,
     *,
     marks: bool = True,
     progress: Progress | None = None,
 ) -> TokenDataset:
-    """Encode documents into `root/<key>/`, or open the folder if it exists.
+    """Encode documents.
 
     A document becomes its start token, the ids of its prompt and of its text, and its end token.
     Start and end are left out if the tokenizer has none or `marks` is false. The names of special
@@ -107,101 +95,53 @@ def build_dataset(
         "end": end,
         "row_start": tokenizer.row_start,
     }
-    folder = root / digest(texts.key, repr((FORMAT, *meaning.values())))
-    if folder.exists():
-        try:
-            return open_dataset(folder)
-        except (OSError, ValueError, LookupError, TypeError) as error:
-            progress.note(f"{folder} is damaged ({error}); the texts are encoded again")
-    with (
-        progress.stage("encode", texts.bytes, "bytes") as stage,
-        atomic_dir.replace_dir(folder) as beside,
-    ):
+    key = digest(texts.key, repr((FORMAT, *meaning.values())))
+    with progress.stage("encode", texts.bytes, "bytes") as stage:
         replaced = tokenizer.replaced
-        offsets, prompts = _write_tokens(beside / _TOKENS, texts, tokenizer, start, end, stage)
+        ids, offsets_D1, prompts_D = _encode(texts, tokenizer, start, end, stage)
         if count := tokenizer.replaced - replaced:
             stage.note(
                 f"The tokenizer has no tokens for {count:,} characters of the texts, such as"
                 " control characters: they become U+FFFD."
             )
-        if any(prompts):
-            meaning["prompts"] = prompts
-        atomic_dir.write_file(
-            beside / _INDEX, json.dumps({**meaning, "offsets": offsets}).encode("ascii")
-        )
-    return open_dataset(folder)
+    prompts = prompts_D if prompts_D.any() else None
+    return TokenDataset(key, ids=ids, offsets_D1=offsets_D1, prompts_D=prompts, **meaning)
 
 
-def open_dataset(folder: Path) -> TokenDataset:
-    """Open a folder of `build_dataset`; OSError or ValueError if it is damaged."""
-    index = json.loads((folder / _INDEX).read_bytes())
-    offsets_D1 = np.array(index.pop("offsets"), np.int64)
-    prompts = index.pop("prompts", None)
-    path, dtype = folder / _TOKENS, _dtype(index["vocabulary"])
-    size, expected = path.stat().st_size, int(offsets_D1[-1]) * dtype.itemsize
-    if size != expected:
-        raise ValueError(f"{_TOKENS} has {size:,} bytes, not {expected:,}")
-    # An empty file cannot be mapped.
-    ids = np.memmap(path, dtype, "r") if size else np.empty(0, dtype)
-    with suppress(OSError):
-        os.utime(folder)  # record the last use, for pruning
-    # A plain ndarray view: slicing a memmap takes ten times as long.
-    return TokenDataset(
-        folder.name,
-        ids=ids.view(np.ndarray),
-        offsets_D1=offsets_D1,
-        prompts_D=None if prompts is None else np.array(prompts, np.int64),
-        **index,
-    )
-
-
-def prune_datasets(root: Path) -> None:
-    """Delete all but the most recently used datasets; those mapped by a process stay readable."""
-    with suppress(OSError):  # another process may be pruning too
-        folders = [index.parent for index in root.glob(f"[!.]*/{_INDEX}")]
-        folders.sort(key=lambda folder: folder.stat().st_mtime, reverse=True)
-        for old in folders[MAX_DATASETS:]:
-            shutil.rmtree(old, ignore_errors=True)  # on Windows a file may be open elsewhere
-
-
-def _write_tokens(
-    path: Path,
+def _encode(
     texts: Iterable[TrainingText],
     tokenizer: Tokenizer,
     start: int | None,
     end: int | None,
     stage: Stage,
-) -> tuple[list[int], list[int]]:
-    """Write the ids of all documents; return the offsets of each and of the end, and `prompts`."""
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the ids of all documents, their offsets, and the lengths of their prompts."""
     before = [] if start is None else [np.array([start], np.uint32)]
     after = [] if end is None else [np.array([end], np.uint32)]
-    offsets, prompts = [0], list[int]()
-    with path.open("xb") as file:
-        for group in _groups(texts):
-            for text in group:
-                try:
-                    encode_utf8(text.text)
-                except TokenizerError as error:  # half a character
-                    raise TokenizerError(f"{text.id!r}: {error.message}", error.hint) from None
-            prompted = [text.prompt for text in group]
-            heads = tokenizer.encode_batch(prompted) if any(prompted) else [_NOTHING] * len(group)
-            documents = tokenizer.encode_batch([text.text for text in group])
-            for head, each in zip(heads, documents, strict=True):
-                prompts.append(len(before) + len(head) if len(head) else 0)
-                offsets.append(offsets[-1] + len(before) + len(head) + len(each) + len(after))
-            parts = zip(heads, documents, strict=True)
-            ids = np.concatenate([part for pair in parts for part in (*before, *pair, *after)])
-            if ids.size and int(ids.max()) >= tokenizer.vocabulary_size:
-                raise TokenizerError(
-                    f"the tokenizer made the id {int(ids.max())}, but has only"
-                    f" {tokenizer.vocabulary_size:,} tokens",
-                    hint="its files do not belong together; copy the model's directory again",
-                )
-            file.write(ids.astype(_dtype(tokenizer.vocabulary_size)).data)
-            stage.advance(sum(text.bytes for text in group))
-        file.flush()
-        os.fsync(file.fileno())
-    return offsets, prompts
+    dtype = np.dtype("<u2" if tokenizer.vocabulary_size <= 65535 else "<u4")
+    encoded, sizes, prompts = [np.zeros(0, dtype)], [0], list[int]()
+    for group in _groups(texts):
+        for text in group:
+            try:
+                encode_utf8(text.text)
+            except TokenizerError as error:  # half a character
+                raise TokenizerError(f"{text.id!r}: {error.message}", error.hint) from None
+        prompted = [text.prompt for text in group]
+        heads = tokenizer.encode_batch(prompted) if any(prompted) else [_NOTHING] * len(group)
+        documents = tokenizer.encode_batch([text.text for text in group])
+        parts = [(*before, *pair, *after) for pair in zip(heads, documents, strict=True)]
+        prompts += [len(before) + len(head) if len(head) else 0 for head in heads]
+        sizes += [sum(map(len, each)) for each in parts]
+        ids = np.concatenate([part for each in parts for part in each])
+        if ids.size and int(ids.max()) >= tokenizer.vocabulary_size:
+            raise TokenizerError(
+                f"the tokenizer made the id {int(ids.max())}, but has only"
+                f" {tokenizer.vocabulary_size:,} tokens",
+                hint="its files do not belong together; copy the model's directory again",
+            )
+        encoded.append(ids.astype(dtype))
+        stage.advance(sum(text.bytes for text in group))
+    return np.concatenate(encoded), np.cumsum(sizes, dtype=np.int64), np.array(prompts, np.int64)
 
 
 def _groups(texts: Iterable[TrainingText]) -> Iterator[Sequence[TrainingText]]:
@@ -215,10 +155,6 @@ def _groups(texts: Iterable[TrainingText]) -> Iterator[Sequence[TrainingText]]:
             group, characters = [], 0
     if group:
         yield group
-
-
-def _dtype(vocabulary: int) -> np.dtype[Any]:
-    return np.dtype("<u2" if vocabulary <= 65535 else "<u4")
 
 
 # --- replay text of a base ------------------------------------------------------------------------
