@@ -6,7 +6,6 @@ resume when the same command runs again.
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +23,7 @@ from ownwords.inference import copy_guard
 from ownwords.inference.text_generation import generation_config
 from ownwords.models import bundle, fused, lora
 from ownwords.models.configs.config import ModelConfig
-from ownwords.models.configs.llama import Qwen3Config, config_for_budget, parameter_count
+from ownwords.models.configs.llama import config_for_budget
 from ownwords.models.decoder import CausalLM, build
 from ownwords.models.directory import BaseLicense, model_fingerprint
 from ownwords.models.model_library import ModelLibrary
@@ -394,20 +393,15 @@ class TrainingSession:
         return throughput.assumed_speeds(self.device, is_lora=base is not None and base.is_lora)
 
     def _measure_speeds(self, recipe: Recipe, shape: Shape, base: CausalLM | None) -> DeviceSpeeds:
-        rank, shapes = recipe.lora.rank, [shape(recipe)]
+        rank, timed = recipe.lora.rank, shape(recipe)
         context = recipe.train.sequence_length
         if rank:
             context = min(context, round(PLAN_CONSTANTS.timed_context))
-        if self.facts.base is None:  # a smaller shape separates the cost per layer from arithmetic
-            smaller = max(60_000, parameter_count(cast("Qwen3Config", shapes[0])) // 5)
-            model = replace(recipe.model, parameters=smaller)
-            with suppress(ConfigError):  # the embedding alone may exceed that size
-                shapes.append(shape(replace(recipe, model=model)))
         rows = max(1, recipe.train.batch_size // self.world.size)
         measure = partial(
             throughput.measure_speeds,
             self.device,
-            shapes,
+            timed,
             rows=rows,
             context=context,
             seconds=PLAN_CONSTANTS.measuring_s(self.request.seconds),
@@ -418,7 +412,7 @@ class TrainingSession:
 
         def step_s(speeds: DeviceSpeeds) -> float:
             every = speeds.step_times.values()
-            return min(each.step_s(shapes[0], rows, context, rank) for each in every)
+            return min(each.step_s(timed, rows, context, rank) for each in every)
 
         speeds = measure()
         # Other processes must not skew the result: measure once more if it looks too slow.

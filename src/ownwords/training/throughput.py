@@ -1,15 +1,13 @@
-"""Measures training speed with real steps of small models.
+"""Measures training speed with real steps.
 
-Timing two shapes determines both terms of a `StepTimeModel`. The result is a first estimate of the
-number of steps that fit into the minutes; the run itself follows the clock.
+The result is a first estimate of the number of steps that fit into the minutes; the run itself
+follows the clock.
 """
 
 import statistics
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import NamedTuple
 
 import torch
 
@@ -21,17 +19,9 @@ from ownwords.training.device import Device
 from ownwords.training.optim import Optimizer
 from ownwords.training.plan_constants import PLAN_CONSTANTS
 from ownwords.training.settings import OptimConfig, Precision
-from ownwords.training.step_time import DeviceSpeeds, StepTimeModel, step_flops
+from ownwords.training.step_time import DeviceSpeeds, StepTimeModel
 
 _TIMED_S, _TIMED = 0.25, 3  # minimum seconds and steps of a timing, if there is time
-
-
-class StepTiming(NamedTuple):
-    """The measured seconds of a step with one shape."""
-
-    layers: int
-    flops: float  # of the whole step
-    seconds: float
 
 
 def assumed_speeds(device: Device, *, is_lora: bool = False) -> DeviceSpeeds:
@@ -42,7 +32,7 @@ def assumed_speeds(device: Device, *, is_lora: bool = False) -> DeviceSpeeds:
 
 def measure_speeds(
     device: Device,
-    shapes: Sequence[ModelConfig],
+    shape: ModelConfig,
     *,
     rows: int,
     context: int,
@@ -51,46 +41,45 @@ def measure_speeds(
     base: CausalLM | None = None,
     rank: int = 0,
 ) -> DeviceSpeeds:
-    """Time a few steps of each shape in each precision, in at most `seconds` seconds.
+    """Time a few steps of a model in each precision, in at most `seconds` seconds.
 
-    Shapes are timed in order, so pass the most important one first; a shape that takes too long is
-    timed with fewer rows. For a LoRA of `rank`, pass its base; its steps are long, so only the
-    likeliest precision is timed. Returns assumed speeds if nothing could be timed.
+    If a step takes too long, fewer rows are timed. For a LoRA of `rank`, pass its base; its steps
+    are long, so only the likeliest precision is timed. Returns assumed speeds if nothing could be
+    timed. A single shape does not separate the cost per layer from the arithmetic: their assumed
+    ratio is kept.
     """
     ends = time.perf_counter() + seconds
     tried = precisions(device, is_lora=bool(rank))
     if rank:
         tried = tried[:1]
     guess = assumed_speeds(device, is_lora=bool(rank))
+    assumed = next(iter(guess.step_times.values()))
     step_times: dict[Precision, StepTimeModel] = {}
-    samples: dict[Precision, list[StepTiming]] = {}
-    for shape in shapes:
-        for precision in tried:
-            left = ends - time.perf_counter()
-            if left <= 0:
-                break
-            before = step_times.get(precision) or next(iter(guess.step_times.values()))
-            fitting = rows
-            # One row is always timed, because assumed speeds are too inaccurate to refuse it.
-            while fitting > 1 and before.step_s(shape, fitting, context, rank) > left / 6:
-                fitting //= 2
-            # Ignore only errors of the device: out of memory, or a dtype that it does not support.
-            with suppress(RuntimeError, MemoryError):
-                taken = _steps(
-                    base or _model(shape, device, precision),
-                    device,
-                    fitting,
-                    context,
-                    precision,
-                    optim or OptimConfig(),
-                    left / 3,
-                    rank,
-                )
-                work = step_flops(shape, fitting, context, rank)
-                timing = StepTiming(shape.layers, work, statistics.median(taken))
-                samples.setdefault(precision, []).append(timing)
-                step_times[precision] = fit_step_time(samples[precision], before)
-            device.release_memory()
+    for precision in tried:
+        left = ends - time.perf_counter()
+        if left <= 0:
+            break
+        fitting = rows
+        # One row is always timed, because assumed speeds are too inaccurate to refuse it.
+        while fitting > 1 and assumed.step_s(shape, fitting, context, rank) > left / 6:
+            fitting //= 2
+        # Ignore only errors of the device: out of memory, or a dtype that it does not support.
+        with suppress(RuntimeError, MemoryError):
+            taken = _steps(
+                base or _model(shape, device, precision),
+                device,
+                fitting,
+                context,
+                precision,
+                optim or OptimConfig(),
+                left / 3,
+                rank,
+            )
+            factor = statistics.median(taken) / assumed.step_s(shape, fitting, context, rank)
+            step_times[precision] = StepTimeModel(
+                assumed.layer_s * factor, assumed.flops_per_s / factor, is_measured=True
+            )
+        device.release_memory()
     return replace(guess, step_times=step_times) if step_times else guess
 
 
@@ -110,28 +99,6 @@ def precisions(device: Device, *, is_lora: bool = False) -> tuple[Precision, ...
     if device.has_fast_bf16:
         return ("autocast",) if is_lora else ("autocast", "bf16")
     return ("float32", "bf16") if library is not None and not is_lora else ("float32",)
-
-
-def fit_step_time(samples: Sequence[StepTiming], before: StepTimeModel) -> StepTimeModel:
-    """Fit a step time model to the first and the last sample; neither term is ever negative.
-
-    A single shape cannot separate the two terms: then both terms of `before` are scaled by the same
-    factor, so that the model predicts the last sample.
-    """
-    first, last = samples[0], samples[-1]
-    determinant = first.layers * last.flops - last.layers * first.flops
-    if len(samples) == 1:
-        wanted = last.layers * before.layer_s + last.flops / before.flops_per_s
-        factor = last.seconds / wanted
-        return StepTimeModel(before.layer_s * factor, before.flops_per_s / factor, is_measured=True)
-    layer_s = flop_s = 0.0
-    if determinant:
-        layer_s = (first.seconds * last.flops - last.seconds * first.flops) / determinant
-        flop_s = (first.layers * last.seconds - last.layers * first.seconds) / determinant
-    if flop_s <= 0 or layer_s < 0:  # the timing of some shapes was disturbed
-        work = sum(sample.flops for sample in samples)
-        layer_s, flop_s = 0.0, sum(sample.seconds for sample in samples) / work
-    return StepTimeModel(layer_s, 1 / flop_s, is_measured=True)
 
 
 # --- timing ------------------------------------------------------------------------------------
