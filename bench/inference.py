@@ -68,13 +68,11 @@ ROWS = (
     Row("transformers bf16", "transformers", "bf16"),
     Row("llama.cpp BF16", "llama", "bf16"),
     Row("llama.cpp Q8_0", "llama", "q8_0"),
-    Row("llama.cpp Q4_0", "llama", "q4_0"),
     Row("ours bf16", "ours", "bf16", "llama.cpp BF16"),
     Row("ours int8", "ours", "int8", "llama.cpp Q8_0"),
-    Row("ours int4", "ours", "int4", "llama.cpp Q4_0"),
 )
 # Bytes read per weight, including its share of the scales.
-BYTES = {"f32": 4.0, "bf16": 2.0, "int8": 1.0, "int4": 0.5 + 2 / 32}
+BYTES = {"f32": 4.0, "bf16": 2.0, "int8": 1.0}
 
 
 @dataclass(frozen=True)

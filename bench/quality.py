@@ -32,7 +32,7 @@ from bench.random_models import QUANTISED, quantise
 if TYPE_CHECKING:
     from ownwords.tokenizers.tokenizer import Tokenizer
 
-OURS = ("f32", "bf16", "int8", "int4")
+OURS = ("f32", "bf16", "int8")
 THEIRS = {"f32": "F32", "bf16": "BF16", "q8_0": "Q8_0", "q4_0": "Q4_0", "all": "Q4_0 throughout"}
 SEPARATOR = "\x1c"
 PIECE = 128  # ids read at a time, whose logits are in memory together

@@ -139,7 +139,7 @@ def load(
 
     `Model.write(prompt)` gives what follows, piece by piece; `Model.logits(ids)` the scores of what
     follows each id; `Model.tokenizer` turns text into ids and back. `weights` may be "f32", "bf16",
-    "int8" or "int4", to be rounded while loading. Nothing in the directory is executed. Raises
+    "int8", to be rounded while loading. Nothing in the directory is executed. Raises
     `ownwords.core.errors.OwnwordsError` for what is missing, damaged or does not fit.
     """
     from ownwords.inference.model import Model  # noqa: PLC0415 - NumPy takes a moment

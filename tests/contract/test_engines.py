@@ -14,7 +14,7 @@ import model_directories as models
 from families import TINY, some_ids, tiny
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference import native_engine
-from ownwords.inference.engine import QUANTIZED, Engine, Logits, WeightFormat
+from ownwords.inference.engine import Engine, Logits, WeightFormat
 from ownwords.inference.torch_engine import TorchEngine
 from ownwords.models import bundle, directory, quantize
 from ownwords.models.decoder import CausalLM, build
@@ -211,13 +211,13 @@ def near(logits: Logits, wanted: Logits, share: float) -> None:
     assert float(np.sqrt(np.mean((logits - wanted) ** 2))) <= share * spread
 
 
-@pytest.mark.parametrize(("weights", "share"), [("bf16", 0.05), ("int8", 0.08), ("int4", 0.08)])
+@pytest.mark.parametrize(("weights", "share"), [("bf16", 0.05), ("int8", 0.08)])
 def test_weights_can_be_rounded(
     open_: Open, name: str, weights: WeightFormat, share: float, folders: dict[str, Path]
 ) -> None:
     ids, rounded = text(40), tiny(name, torch.bfloat16 if weights == "bf16" else torch.float32)
     if weights != "bf16":
-        quantize.quantize(rounded, QUANTIZED[weights])
+        quantize.quantize(rounded)
     engine = open_(folders[name], weights=weights)
     assert engine.weights == weights
     cache = engine.cache(2, LENGTH)
@@ -236,7 +236,7 @@ def test_a_quantised_directory_is_read_without_conversion(
 ) -> None:
     model = tiny(name)
     bundle.save(tmp_path / "m", model, models.Letters(), int8=True)
-    quantize.quantize(model, 8)
+    quantize.quantize(model)
     engine = open_(tmp_path / "m")
     assert engine.weights == "int8"
     near(

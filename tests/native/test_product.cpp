@@ -1,4 +1,5 @@
 // Packed matrices and their products against plain loops in double precision.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -54,22 +55,17 @@ ExpectedWeights expected_weights(WeightType type, const std::vector<float> &orig
     ExpectedWeights result{original, std::vector<double>(original.size(), 0.0)};
     if (type == WeightType::BF16)
         for (float &x : result.numbers) x = from_bf16(to_bf16(x));
-    if (type != WeightType::INT8 && type != WeightType::INT4) return result;
-    const i64 group = type == WeightType::INT8 ? inputs : 32;
-    const double half = type == WeightType::INT8 ? 128 : 8;
-    for (i64 o = 0; o < outputs; ++o)
-        for (i64 g = 0; g < inputs; g += group) {
-            double high = 0, low = 0;
-            for (i64 i = g; i < std::min(g + group, inputs); ++i) {
-                high = std::max(high, double(original[o * inputs + i]));
-                low = std::max(low, -double(original[o * inputs + i]));
-            }
-            double step = std::min(std::max(low / (half + 0.5), high / (half - 0.5)),
-                                   std::max(high / (half + 0.5), low / (half - 0.5)));
-            if (type == WeightType::INT4) step *= 1 + 1.0 / 128;  // as bfloat16, upwards
-            for (i64 i = g; i < std::min(g + group, inputs); ++i)
-                result.slack[o * inputs + i] = step * 0.5001 + 1e-30;
+    if (type != WeightType::INT8) return result;
+    for (i64 o = 0; o < outputs; ++o) {
+        double high = 0, low = 0;
+        for (i64 i = o * inputs; i < (o + 1) * inputs; ++i) {
+            high = std::max(high, double(original[size_t(i)]));
+            low = std::max(low, -double(original[size_t(i)]));
         }
+        const double step =
+            std::min(std::max(low / 128.5, high / 127.5), std::max(high / 128.5, low / 127.5));
+        std::fill_n(result.slack.begin() + o * inputs, inputs, step * 0.5001 + 1e-30);
+    }
     return result;
 }
 
@@ -104,7 +100,7 @@ WeightSource source(SourceType type, const void *data, i64 rows, i64 inputs) {
 }
 
 std::string label(WeightType type, i64 outputs, i64 inputs) {
-    const char *names[] = {"f32", "bf16", "int8", "int4"};
+    const char *names[] = {"f32", "bf16", "int8"};
     return std::string(names[int(type)]) + " " + std::to_string(outputs) + "x" +
            std::to_string(inputs);
 }
@@ -269,8 +265,7 @@ void test_stored_codes() {
 
 int main() {
     ownwords_best_isa();
-    for (const WeightType type :
-         {WeightType::F32, WeightType::BF16, WeightType::INT8, WeightType::INT4}) {
+    for (const WeightType type : {WeightType::F32, WeightType::BF16, WeightType::INT8}) {
         for (const i64 inputs : {1, 31, 64, 100, 352})
             for (const i64 outputs : {1, 16, 37, 144})
                 test_products(type, outputs, inputs, {1, 2, 3, 4, 5, 7, 8, 16, 17, 33, 50});

@@ -72,7 +72,7 @@ def test_saving_a_loaded_directory_reproduces_it(family: str, tmp_path: Path) ->
 def test_a_quantised_model_round_trips(family: str, tmp_path: Path) -> None:
     model = models.model(family)
     bundle.save(tmp_path / "m", model, Letters(), int8=True)
-    quantize.quantize(model, 8)
+    quantize.quantize(model)
     loaded = bundle.load(tmp_path / "m")
     ids = torch.arange(12)[None]
     with torch.no_grad():

@@ -49,7 +49,7 @@ def some(count: int, seed: int = 0) -> list[int]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("kind", ["f32", "bf16", "int8", "int4"])
+@pytest.mark.parametrize("kind", ["f32", "bf16", "int8"])
 def test_a_text_has_the_same_scores_however_it_is_read(name: str, kind: Kind) -> None:
     """At once, token by token, in chunks, in a batch, on other threads: to the last bit."""
     engine, ids = engine_of(tiny(name), kind), some(40)

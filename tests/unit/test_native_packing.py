@@ -1,7 +1,7 @@
 """Weights that the engine rounds to int8, against those of models/quantize.py.
 
 The second go into the engine as they are in the file, so that the same codes and scales give the
-same scores to the last bit, and others do not. The rounding to int4: tests/native/test_product.cpp.
+same scores to the last bit, and others do not.
 """
 
 from pathlib import Path

@@ -103,7 +103,7 @@ def test_quantised_weights_cannot_be_converted(
     if not compiled:
         without_the_part_in_c(monkeypatch)
     assert models.open_engine(tmp_path / "m", device="cpu", weights="int8").weights == "int8"
-    formats: tuple[WeightFormat, ...] = ("f32", "bf16", "int4")
+    formats: tuple[WeightFormat, ...] = ("f32", "bf16")
     for weights in formats:
         with pytest.raises(
             ModelError, match=f"holds int8 weights and cannot be loaded as {weights}"

@@ -235,7 +235,7 @@ def test_a_base_is_finetuned_and_a_lora_saved_merged_and_apart(base: Path, tmp_p
     assert tuned.bits_per_byte < before
     alone = bundle.load(base).model
     lora.merge_stored(alone, tuned.folder / ADAPTER)
-    quantize(alone, 8)  # as it is stored
+    quantize(alone)  # as it is stored
     saved = dict(bundle.load(tuned.folder).model.named_parameters())
     for name, parameter in alone.named_parameters():
         torch.testing.assert_close(saved[name], parameter, atol=1e-5, rtol=1e-4)

@@ -42,7 +42,7 @@ Type the beginning of a text; the model continues it. An empty line starts a new
 
 Weights = Annotated[
     WeightFormat,
-    Parameter(help="Convert the weights while loading; int8 and int4 are smaller and faster."),
+    Parameter(help="Convert the weights while loading; int8 is smaller and faster."),
 ]
 MaxTokens = Annotated[int, Parameter(help="Stop each text after this many tokens.")]
 Threads = Annotated[int | None, Parameter(help="Use this many threads. [default: one per core]")]

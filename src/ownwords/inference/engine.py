@@ -17,10 +17,7 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.models.untrusted_files import ModelError
 
 # "stored": the format of the files.
-WeightFormat = Literal["stored", "f32", "bf16", "int8", "int4"]
-
-# Bits of the formats that quantize the matrices, including embedding and head.
-QUANTIZED: Mapping[WeightFormat, int] = {"int8": 8, "int4": 4}
+WeightFormat = Literal["stored", "f32", "bf16", "int8"]
 
 Logits = npt.NDArray[np.float32]
 RowInputs = Mapping[int, Sequence[int]]  # by row, the ids to append to it

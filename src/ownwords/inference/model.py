@@ -72,7 +72,7 @@ class Model:
         """Load a model directory or GGUF file with the tokenizer saved in it.
 
         "auto" selects CUDA if it works and has enough memory, otherwise the CPU: the native engine
-        if it is compiled, otherwise PyTorch. "int8" and "int4" quantize the weights as
+        if it is compiled, otherwise PyTorch. "int8" quantizes the weights as
         `models.quantize` does, including the embedding. A copy guard in the directory applies to
         everything that the model writes. `adapter` is a stored LoRA to add to the weights.
         """

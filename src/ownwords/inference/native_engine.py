@@ -30,10 +30,10 @@ from ownwords.models.untrusted_files import ModelError
 from ownwords.models.weight_mapping import StoredWeight, open_weights
 from ownwords.native.bindings import NativeError, NativeLibrary, interface, load_library
 
-Kind = Literal["f32", "bf16", "int8", "int4"]
+Kind = Literal["f32", "bf16", "int8"]
 
 # In the order of WeightType and SourceType in packed_matrix.h.
-_KINDS: Final[tuple[Kind, ...]] = ("f32", "bf16", "int8", "int4")
+_KINDS: Final[tuple[Kind, ...]] = ("f32", "bf16", "int8")
 _STORED: Final = ("F32", "BF16", "F16", "I8")
 _CLOSED = "the cache is closed"
 

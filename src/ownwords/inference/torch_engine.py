@@ -12,7 +12,6 @@ from torch import Tensor
 
 from ownwords.core.errors import OwnwordsError
 from ownwords.inference.engine import (
-    QUANTIZED,
     Logits,
     RowInputs,
     WeightFormat,
@@ -82,8 +81,8 @@ class TorchEngine:
         for name, parameter in network.named_parameters():
             if not parameter.isfinite().all():
                 raise not_finite_error(name, folder)
-        if weights in QUANTIZED and not stored:
-            quantize(network, QUANTIZED[weights])
+        if weights == "int8" and not stored:
+            quantize(network)
             stored = weights
         return cls(network, frozen=True, weights=stored)
 

@@ -33,7 +33,6 @@ void store_sums(const MatmulArgs &work, i64 panel, i64 row, i64 rows, const floa
 void matmul_f32(const MatmulArgs &work, i64 first, i64 last);
 void matmul_bf16(const MatmulArgs &work, i64 first, i64 last);
 void matmul_int8(const MatmulArgs &work, i64 first, i64 last);
-void matmul_int4(const MatmulArgs &work, i64 first, i64 last);
 
 // The scales of an int8 panel.
 const float *scales_of(const MatmulArgs &work, i64 panel);

@@ -56,10 +56,10 @@ inline void quantize_group(const float *f32, Code *codes, float &scale, int32_t 
 // Convert 32 numbers of a row to the type that the matrix is multiplied with.
 inline void prepare_group(const Matrix &m, bool as_bf16, const float *f32, MatmulInput &input,
                           i64 at, i64 group) {
-    if (m.type == WeightType::INT8 || m.type == WeightType::INT4) {
+    if (m.type == WeightType::INT8) {
         int32_t sum;
         quantize_group(f32, reinterpret_cast<Code *>(input.codes) + at, input.scales[group], sum);
-        input.corrections[group] = -(m.type == WeightType::INT8 ? INT8_OFFSET : 8) * sum;
+        input.corrections[group] = -INT8_OFFSET * sum;
     } else if (as_bf16) {
         auto *to = reinterpret_cast<Bf16 *>(input.bf16) + at;
         for (int s = 0; s < STEPS; ++s) store(to + s * LANES, load(f32 + s * LANES));
@@ -128,7 +128,6 @@ void matmul(const Matrix &m, const MatmulInput &input, i64 rows, const float *bi
         case WeightType::F32: return matmul_f32(work, first, last);
         case WeightType::BF16: return matmul_bf16(work, first, last);
         case WeightType::INT8: return matmul_int8(work, first, last);
-        case WeightType::INT4: return matmul_int4(work, first, last);
     }
 }
 

@@ -1,4 +1,4 @@
-// Products with int8 and int4 weights: integer sums within groups of 32 inputs, float sums of those.
+// Products with int8 weights: integer sums within groups of 32 inputs, float sums of those.
 #include "engine/kernels.h"
 
 namespace ownwords::engine {
@@ -102,69 +102,6 @@ struct Int8Kernel {
     }
 };
 
-struct Int4Kernel {
-    static constexpr int SUMS = INT_SUM_REGISTERS, ROWS = 8;
-    static constexpr bool FEW_PASSES = true;
-    static constexpr int LINES = 4;
-
-    template <int P, int R>
-    static void block(const MatmulArgs &w, i64 p, i64 stride, i64 n,
-                      VecF32 (&out)[P][R][VECS_PER_LINE]) {
-        const i64 depth = w.matrix.depth(), bytes = i64(w.matrix.panel_bytes());
-        const unsigned char *panels = w.matrix.lines + p * bytes;
-        stride *= bytes;
-        const Code *in = codes(w.input) + n * depth;
-        VecF32 sums[P][R][VECS_PER_LINE] = {};
-        for (i64 at = 0, k = 0; at < bytes; at += 9 * LINE, k += 2 * GROUP) {
-            for (int i = 0; i < P; ++i) prefetch_ahead(panels + i * stride + at + 2 * LINES * LINE);
-#pragma GCC unroll 2
-            for (int half = 0; half < 2; ++half)
-                group(w, panels + at, stride, half, in + k + half * GROUP, n, k / GROUP + half,
-                      sums);
-        }
-        std::memcpy(out, sums, sizeof sums);
-    }
-
-    template <int P, int R>
-    static void group(const MatmulArgs &w, const unsigned char *block, i64 stride, int half,
-                      const Code *in, i64 n, i64 number, VecF32 (&sums)[P][R][VECS_PER_LINE]) {
-        const i64 depth = w.matrix.depth();
-        VecI32 counts[P][R][VECS_PER_LINE];
-        init_counts(w, n, number, counts);
-#pragma GCC unroll 4
-        for (int j = 0; j < LINES; ++j) {
-            const unsigned char *line = block + (half * LINES + j) * LINE;
-#pragma GCC unroll 4
-            for (int i = 0; i < P; ++i) {
-                prefetch_ahead(line + i * stride);
-#pragma GCC unroll 4
-                for (int v = 0; v < VECS_PER_LINE; ++v) {
-                    const VecI32 nibbles = load_codes(line + i * stride + v * i64(sizeof(VecI32)));
-                    const VecI32 low = nibbles & 0x0f0f0f0f, high = (nibbles >> 4) & 0x0f0f0f0f;
-#pragma GCC unroll 8
-                    for (int r = 0; r < R; ++r) {
-                        VecI32 &count = counts[i][r][v];
-                        count = dot_add(count, low, Activations4(in + r * depth + j * 4));
-                        count = dot_add(count, high, Activations4(in + r * depth + 16 + j * 4));
-                    }
-                }
-            }
-        }
-#pragma GCC unroll 4
-        for (int i = 0; i < P; ++i)
-#pragma GCC unroll 4
-            for (int v = 0; v < VECS_PER_LINE; ++v) {
-                const VecU32 pair = (VecU32)load_codes(block + 2 * LINES * LINE + i * stride +
-                                                       v * i64(sizeof(VecI32)));
-                const VecF32 step = (VecF32)(half ? pair & 0xffff0000u : pair << 16);
-#pragma GCC unroll 8
-                for (int r = 0; r < R; ++r)
-                    sums[i][r][v] = fma(sums[i][r][v], as_floats(counts[i][r][v]),
-                                        step * w.input.scales[number * w.rows + n + r]);
-            }
-    }
-};
-
 }  // namespace
 
 const float *scales_of(const MatmulArgs &w, i64 panel) {
@@ -174,10 +111,6 @@ const float *scales_of(const MatmulArgs &w, i64 panel) {
 
 void matmul_int8(const MatmulArgs &work, i64 first, i64 last) {
     matmul_all<Int8Kernel>(work, first, last);
-}
-
-void matmul_int4(const MatmulArgs &work, i64 first, i64 last) {
-    matmul_all<Int4Kernel>(work, first, last);
 }
 
 #if defined(OWNWORDS_INT15)

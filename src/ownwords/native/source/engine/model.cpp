@@ -21,7 +21,8 @@ bool is_sane(const ModelShape &s) {
            in(s.width, 1, MAX_INPUTS) && in(s.layers, 1, 1 << 10) && in(s.heads, 1, 1 << 12) &&
            in(s.kv_heads, 1, s.heads) && s.heads % s.kv_heads == 0 &&
            in(s.head_dim, 1, MAX_INPUTS / s.heads) && in(s.hidden, 1, MAX_INPUTS) &&
-           in(s.weight_type, 0, 3) && in(s.kv_bf16, 0, 1) && in(s.rope_tables, 0, s.layers) && s.norm_eps > 0 && s.norm_eps < 1 &&
+           in(s.weight_type, 0, 2) && in(s.kv_bf16, 0, 1) && in(s.rope_tables, 0, s.layers) &&
+           s.norm_eps > 0 && s.norm_eps < 1 &&
            is_finite_number(s.norm_offset) && is_finite_number(s.attention_scale) &&
            is_finite_number(s.embedding_scale) && is_finite_number(s.softcap) && s.softcap >= 0;
 }

@@ -8,10 +8,9 @@
 namespace ownwords::engine {
 namespace {
 
-// The scale and codes of a group of numbers, exactly as in models/quantize.py, which explains them.
-template <int bits>
+// The scale and codes of a row of numbers, exactly as in models/quantize.py, which explains them.
 struct Quantizer {
-    static constexpr float half = float(1 << (bits - 1));
+    static constexpr float half = 128;
     float scale;
 
     // `count` is a multiple of LANES.
@@ -25,15 +24,9 @@ struct Quantizer {
         const float high = reduce_max(above), low = reduce_max(below);
         const float step_plain = std::fmax(low / (half + 0.5f), high / (half - 0.5f));
         const float mirrored = std::fmax(high / (half + 0.5f), low / (half - 0.5f));
-        // Avoid division by zero for groups of zeros.
-        float step = std::fmax(std::fmin(step_plain, mirrored), std::numeric_limits<float>::min());
-        if (bits == 4) {
-            // Stored as bfloat16, rounded up.
-            uint32_t pattern;
-            std::memcpy(&pattern, &step, sizeof pattern);
-            pattern = (pattern + 0xffffu) & ~0xffffu;
-            std::memcpy(&step, &pattern, sizeof pattern);
-        }
+        // Avoid division by zero for rows of zeros.
+        const float step =
+            std::fmax(std::fmin(step_plain, mirrored), std::numeric_limits<float>::min());
         scale = step_plain <= mirrored ? step : -step;
     }
 
@@ -47,28 +40,13 @@ struct Quantizer {
     }
 };
 
-constexpr i64 INT4_BLOCK_INPUTS = 64;
-constexpr i64 INT4_BLOCK_BYTES = 9 * LINE;
-constexpr i64 INT4_SCALES_AT = 8 * LINE;  // offset in a block
-constexpr i64 WORD = 4;                   // bytes of an output in a line
-constexpr i64 HALF = GROUP / 2;
+constexpr i64 WORD = 4;  // bytes of an output in a line
 
 // The offset in a panel of an output's weight of an input.
 i64 weight_offset(WeightType type, i64 output, i64 input) {
     const i64 per_line = type == WeightType::F32 ? 1 : type == WeightType::BF16 ? 2 : 4;
     const i64 bytes = WORD / per_line;
     return input / per_line * LINE + output * WORD + input % per_line * bytes;
-}
-
-// The offset of an int4 weight's byte; the last 16 inputs of a group are in the high half.
-i64 int4_offset(i64 output, i64 input) {
-    const i64 line = input % INT4_BLOCK_INPUTS / GROUP * 4 + input % HALF / 4;
-    return input / INT4_BLOCK_INPUTS * INT4_BLOCK_BYTES + line * LINE + output * WORD + input % 4;
-}
-
-i64 int4_scale_offset(i64 output, i64 input) {
-    return input / INT4_BLOCK_INPUTS * INT4_BLOCK_BYTES + INT4_SCALES_AT + output * WORD +
-           input % INT4_BLOCK_INPUTS / GROUP * 2;
 }
 
 // One output's part of a panel, contiguous. A panel interleaves sixteen of these.
@@ -83,22 +61,12 @@ class PanelLane {
         } else if (m_.type == WeightType::BF16) {
             auto *to = reinterpret_cast<Bf16 *>(bytes_);
             for (i64 i = 0; i < m_.inputs; ++i) store(to[i], numbers[i]);
-        } else if (m_.type == WeightType::INT8) {
-            const Quantizer<8> quantizer(numbers, m_.depth());
+        } else {
+            const Quantizer quantizer(numbers, m_.depth());
             for (i64 i = 0; i < m_.depth(); i += LANES)
                 store_bytes(quantizer.codes(load(numbers + i)), bytes_ + i);
             std::memset(bytes_ + m_.inputs, 0, size_t(m_.depth() - m_.inputs));
             std::memcpy(bytes_ + m_.depth(), &quantizer.scale, sizeof quantizer.scale);
-        } else {
-            for (i64 i = 0; i < m_.inputs; i += GROUP) {
-                const Quantizer<4> quantizer(numbers + i, GROUP);
-                for (i64 k = i; k < i + HALF; k += LANES)
-                    store_bytes(quantizer.codes(load(numbers + k)) |
-                                    quantizer.codes(load(numbers + k + HALF)) << 4,
-                                group(i) + (k - i));
-                store(*scale(i), quantizer.scale);
-                clear_padding(i);
-            }
         }
     }
 
@@ -115,25 +83,6 @@ class PanelLane {
         typedef uint8_t Bytes __attribute__((vector_size(LANES)));
         const Bytes bytes = __builtin_convertvector(codes, Bytes);
         std::memcpy(to, &bytes, sizeof bytes);
-    }
-
-    // Of int4: the codes and the scale of the group that begins at an input.
-    unsigned char *group(i64 input) const {
-        return bytes_ + input / INT4_BLOCK_INPUTS * (INT4_BLOCK_BYTES / PANEL) +
-               input % INT4_BLOCK_INPUTS / GROUP * HALF;
-    }
-
-    Bf16 *scale(i64 input) const {
-        return reinterpret_cast<Bf16 *>(bytes_ +
-                                        input / INT4_BLOCK_INPUTS * (INT4_BLOCK_BYTES / PANEL) +
-                                        INT4_SCALES_AT / PANEL) +
-               input % INT4_BLOCK_INPUTS / GROUP;
-    }
-
-    // Zero the codes beyond the last input.
-    void clear_padding(i64 input) const {
-        for (i64 k = std::max<i64>(m_.inputs - input, 0); k < GROUP; ++k)
-            group(input)[k % HALF] &= k < HALF ? 0xf0 : 0x0f;
     }
 
     unsigned char *bytes_;
@@ -213,8 +162,7 @@ size_t Matrix::panel_bytes() const {
     switch (type) {
         case WeightType::F32: return padded * LINE;
         case WeightType::BF16: return padded / 2 * LINE;
-        case WeightType::INT8: return padded / 4 * LINE + LINE;
-        default: return padded / INT4_BLOCK_INPUTS * INT4_BLOCK_BYTES;
+        default: return padded / 4 * LINE + LINE;
     }
 }
 
@@ -260,18 +208,11 @@ void read_row(const Matrix &m, i64 output, float *into) {
         for (i64 i = 0; i < m.inputs; ++i)
             into[i] =
                 to_float(*reinterpret_cast<const Bf16 *>(panel + weight_offset(m.type, o, i)));
-    } else if (m.type == WeightType::INT8) {
+    } else {
         float scale;
         std::memcpy(&scale, panel + m.depth() * PANEL + o * 4, sizeof scale);
         for (i64 i = 0; i < m.inputs; ++i)
             into[i] = float(int(panel[weight_offset(m.type, o, i)]) - 128) * scale;
-    } else {
-        for (i64 i = 0; i < m.inputs; ++i) {
-            const int both = panel[int4_offset(o, i)];
-            const int code = (i % GROUP < 16 ? both & 15 : both >> 4) - 8;
-            into[i] = float(code) *
-                      to_float(*reinterpret_cast<const Bf16 *>(panel + int4_scale_offset(o, i)));
-        }
     }
 }
 

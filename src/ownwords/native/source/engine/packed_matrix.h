@@ -1,11 +1,8 @@
 // A weight matrix, packed for the products.
 // A panel is 16 outputs, in lines of 64 bytes. A line holds the weights of all outputs for the next 1
-// (float), 2 (bfloat16), 4 (int8) or 8 (int4) inputs, output by output: one vector of a dot product.
-// Outputs are padded to 16, inputs to 64. Codes are unsigned: int8 plus 128, int4 plus 8.
-//     INT8: a panel ends with a line of its outputs' scales.
-//     INT4: every 64 inputs are 9 lines: 4 of the first 32 inputs, 4 of the others, and one of each
-//           output's two scales in bfloat16. Of 32 inputs, input i is in line i / 4 % 4, byte i % 4
-//           of its output, in the low half for i < 16 and in the high half for the others.
+// (float), 2 (bfloat16) or 4 (int8) inputs, output by output: one vector of a dot product. Outputs
+// are padded to 16, inputs to 64. int8 codes are stored unsigned, plus 128, and a panel of them ends
+// with a line of its outputs' scales.
 #pragma once
 
 #include <cstddef>
@@ -15,10 +12,10 @@
 
 namespace ownwords::engine {
 
-enum class WeightType : int { F32 = 0, BF16 = 1, INT8 = 2, INT4 = 3 };
+enum class WeightType : int { F32 = 0, BF16 = 1, INT8 = 2 };
 
 constexpr i64 PANEL = 16;  // outputs
-constexpr i64 GROUP = 32;  // inputs that share a scale
+constexpr i64 GROUP = 32;  // activations that share a scale
 constexpr i64 LINE = 64;   // bytes
 
 struct Matrix {

@@ -65,6 +65,16 @@ float round_row(const T *from, i64 width, int16_t *to) {
     return scale.scale;
 }
 
+// Round 16 rows, of which `used` exist, and pack them as columns of B: a tile in each pair of tiles.
+template <typename T>
+void round_rows_b_t(const T *from, i64 width, i64 used, int16_t *to, float *scales) {
+    ScratchBuffer<int16_t> rows(TILE_ROWS * width);
+    for (i64 row = 0; row < TILE_ROWS; ++row)
+        scales[row] = row < used ? round_row(from + row * width, width, rows + row * width) : 0.0f;
+    for (i64 c = 0; c < width; c += TILE_K, to += TILE_PAIR)
+        pack_b_t<int16_t, int16_t>(rows + c, width, used, TILE_K, to);
+}
+
 // Round `columns` columns of a matrix of `rows` rows, and pack them as tiles of B whose panels are
 // `rows` long, rounded up. for_rows calls its argument for each row: (row, its first of the columns).
 constexpr i64 COLUMN_BAND = 4 * PANEL;  // at most

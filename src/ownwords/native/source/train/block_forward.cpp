@@ -66,16 +66,11 @@ class BlockForward {
     };
 
     static void round_bands(const RoundedPart &part, i64 begin, i64 end) {
-        ScratchBuffer<int16_t> rows(TILE_ROWS * part.columns);
         for (i64 band = begin; band < end; ++band) {
             const i64 at = part.first + band * part.interval, steps = part.columns / TILE_K;
-            for (i64 row = 0; row < TILE_ROWS; ++row)
-                part.scales[at * TILE_ROWS + row] =
-                    round_row(part.from + (band * TILE_ROWS + row) * part.columns, part.columns,
-                              rows + row * part.columns);
-            int16_t *to = part.to + at / 2 * steps * TILE_PAIR + at % 2 * TILE_SIZE;
-            for (i64 c = 0; c < part.columns; c += TILE_K, to += TILE_PAIR)
-                pack_b_t<int16_t, int16_t>(rows + c, part.columns, TILE_ROWS, TILE_K, to);
+            round_rows_b_t(part.from + band * TILE_ROWS * part.columns, part.columns, TILE_ROWS,
+                           part.to + at / 2 * steps * TILE_PAIR + at % 2 * TILE_SIZE,
+                           part.scales + at * TILE_ROWS);
         }
     }
 

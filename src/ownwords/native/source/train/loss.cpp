@@ -126,17 +126,13 @@ class HeadLoss {
     }
 
     void compute_rounded_logits(i64 count, i64 first, i64 panels) const {
-        ScratchBuffer<int16_t> packed(panels * PANEL * a.width), rows(TILE_ROWS * a.width);
+        ScratchBuffer<int16_t> packed(panels * PANEL * a.width);
         ScratchBuffer<float> scales(panels * PANEL);
         for (i64 half = 0; half < 2 * panels; ++half) {
-            const i64 row = first * PANEL + half * TILE_ROWS,
-                      used = std::clamp<i64>(a.vocabulary - row, 0, TILE_ROWS);
-            for (i64 i = 0; i < TILE_ROWS; ++i)
-                scales[half * TILE_ROWS + i] =
-                    i < used ? round_row(head(row + i), a.width, rows + i * a.width) : 0.0f;
-            int16_t *to = packed + half / 2 * steps * TILE_PAIR + half % 2 * TILE_SIZE;
-            for (i64 step = 0; step < steps; ++step, to += TILE_PAIR)
-                pack_b_t<int16_t, int16_t>(rows + step * TILE_K, a.width, used, TILE_K, to);
+            const i64 row = first * PANEL + half * TILE_ROWS;
+            round_rows_b_t(head(row), a.width, std::clamp<i64>(a.vocabulary - row, 0, TILE_ROWS),
+                           packed + half / 2 * steps * TILE_PAIR + half % 2 * TILE_SIZE,
+                           scales + half * TILE_ROWS);
         }
         matmul(row_major(rounded_hidden, hidden_stride), packed, steps * TILE_PAIR, count, panels,
                steps, [&](i64 row, i64 panel, const int32_t *line) {
