@@ -14,7 +14,6 @@ from ownwords.archive.features import (
     SKETCH_FEW,
     SKETCH_MANY,
     decode_features,
-    distinct_share,
     encode_features,
     extract_features,
     identify_language,
@@ -170,20 +169,3 @@ def test_a_post_in_another_language_is_named(tmp_path: Path) -> None:
     assert not any("language" in post.flags for post in report.posts if post is not winter)
     page = (tmp_path / "w" / "report.html").read_text(encoding="utf-8")
     assert "is in another language" in page.lower()
-
-
-@pytest.mark.parametrize(
-    ("texts", "share"),
-    [
-        ([numbered(400), numbered(400, 400)], 1),
-        ([f"{numbered(70)}. " * 6], 1 / 6),  # paragraphs pasted again in one post
-        ([f"{numbered(70)} {numbered(30, 100 * n)}" for n in range(1, 11)], 0.37),  # a boilerplate
-        ([numbered(30_000), numbered(30_000)], 0.5),
-        ([numbered(20_000) + f" {numbered(300)}" * 60, numbered(100, 30_000)], 0.53),
-        ([], 1),
-        (["three words only"], 1),
-    ],
-)
-def test_words_that_repeat_no_others_are_counted(texts: list[str], share: float) -> None:
-    documents = [extract_features(document(("prose", text))) for text in texts]
-    assert distinct_share(documents) == pytest.approx(share, abs=0.06)

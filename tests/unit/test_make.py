@@ -325,14 +325,11 @@ def test_impossible_requests_are_refused_immediately(
         pipeline.make(tiny_make.make_request(tmp_path, **{"base": "none", **more}))
 
 
-def test_a_blog_of_repeats_is_too_little_to_train_on(tmp_path: Path) -> None:
+def test_too_little_text_is_not_trained_on(tmp_path: Path) -> None:
     (tmp_path / "blog").mkdir()
-    words = [f"word{n}" for n in range(420)]
-    for number in range(6):  # other words around the same ones: no copies of a post
-        text = " ".join([*words, *(f"own{number}x{n}" for n in range(60))])
-        (tmp_path / "blog" / f"{number}.md").write_text(f"---\ntitle: Post {number}\n---\n{text}\n")
+    (tmp_path / "blog" / "a.md").write_text(" ".join(f"word{n}" for n in range(1_900)))
     listener = Listener()
-    with pytest.raises(CorpusError, match=r"too little text to train on: [\d,]+ words"):
+    with pytest.raises(CorpusError, match=r"too little text to train on: 1,900 words"):
         pipeline.make(tiny_make.make_request(tmp_path, base="none"), callbacks=listener)
     assert listener.messages == ["read"]
     assert not (tmp_path / "w" / "model").exists()

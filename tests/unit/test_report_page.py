@@ -71,14 +71,6 @@ def test_one_dominant_post_is_the_headline_and_can_be_changed() -> None:
     assert "ownwords look /home/ida/shavings" in decisions.text()
 
 
-@pytest.mark.parametrize(("distinct", "is_said"), [(0, False), (85, True), (400, False)])
-def test_much_repetition_is_said(distinct: int, is_said: bool) -> None:
-    report = sample_report.one_post()
-    report.totals.training_words, report.totals.distinct_words = 420, distinct
-    assert ("about 85 of 420 words remain" in summary.repeats(report)) == is_said
-    assert ("without repeats" in html.document(summary.report_view(report))) == is_said
-
-
 def test_every_finding_is_shown() -> None:
     report = sample_report.sample()
     page_text = words(report)

@@ -63,23 +63,6 @@ def test_all_sums_agree(tmp_path: Path, blog: Path) -> None:
     assert third
 
 
-@pytest.mark.parametrize(("paragraphs", "is_too_little"), [(6, True), (60, False)])
-def test_paragraphs_pasted_again_are_said_and_do_not_make_a_blog_ready(
-    tmp_path: Path, paragraphs: int, is_too_little: bool
-) -> None:
-    """However often they are pasted, six paragraphs of 70 words are 420 words."""
-    folder = tmp_path / "blog"
-    folder.mkdir()
-    words = [[f"word{n}x{i}" for i in range(70)] for n in range(paragraphs)]
-    text = "\n\n".join(" ".join(paragraph) for paragraph in words * 6)
-    (folder / "a.md").write_text(f"# A post\n\n{text}\n")
-    look([folder], workspace=tmp_path / "mine.ownwords")
-    blog = api_of(tmp_path / "mine.ownwords", folder).get("/api/blog").json()
-    assert blog["is_too_little"] == is_too_little
-    assert any("Much of it is repeated" in line for line in blog["lines"])
-    assert "Nothing stands out." not in blog["lines"]
-
-
 def test_new_posts_are_counted_until_they_are_learned(
     tmp_path: Path, blog: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from ownwords.archive.advice import advise
 from ownwords.archive.document import Document, SkippedItem
-from ownwords.archive.features import SHARED_KINDS, distinct_share
+from ownwords.archive.features import SHARED_KINDS
 from ownwords.archive.ingest import IngestResult
 from ownwords.archive.log_detection import log_reason
 from ownwords.archive.near_duplicates import duplicate_groups, find_near_duplicates
@@ -169,7 +169,6 @@ class ArchiveAnalysis:
             kinds.update(features.words)
         posts = [post for post in report.posts if post.kind == "post"]
         training_words = sum(post.training_words for post in report.posts)
-        used = [self._features[post.id] for post in report.posts if post.training_words]
         days = sorted(post.day for post in posts if post.day)
         report.words_by_kind = dict(kinds.most_common())
         report.totals = ReportTotals(
@@ -178,7 +177,6 @@ class ArchiveAnalysis:
             words=kinds.total(),
             own_words=sum(post.own_words for post in report.posts),
             training_words=training_words,
-            distinct_words=round(training_words * distinct_share(used)),
             training_bytes=sum(
                 round(self._features[p.id].bytes * p.training_words / p.own_words)
                 for p in report.posts

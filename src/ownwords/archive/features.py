@@ -3,7 +3,6 @@
 import builtins
 import re
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
@@ -16,7 +15,6 @@ import numpy.typing as npt
 from ownwords.archive.document import OWN_KINDS, Document, SegmentKind
 from ownwords.core.text import (
     LETTERS,
-    SHINGLE,
     Hashes,
     Offsets,
     TextChunk,
@@ -134,20 +132,6 @@ def _limit(level: int) -> np.uint64:
 def sketch_size(sketch: Hashes, level: int) -> int:
     """Return how many of a sketch's sorted hashes remain at a coarser level."""
     return int(np.searchsorted(sketch, _limit(level), side="right"))
-
-
-def distinct_share(documents: Iterable[Features]) -> float:
-    """Estimate what share of the documents' runs of five words is not repeated; 1 without any.
-
-    The sketches are samples at different levels; at the coarsest level all can be joined.
-    """
-    documents = list(documents)
-    level = max((each.level for each in documents), default=0)
-    sketches = [each.sketch[: sketch_size(each.sketch, level)] for each in documents]
-    runs = sum(max(0, each.shared_words - SHINGLE + 1) for each in documents)
-    if not runs:
-        return 1.0
-    return min(1.0, (len(distinct(np.concatenate(sketches))) << level) / runs)
 
 
 def extract_features(document: Document) -> Features:

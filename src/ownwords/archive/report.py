@@ -79,7 +79,6 @@ class ReportTotals:
     own_words: int = 0
     training_words: int = 0  # including those held out
     training_bytes: int = 0
-    distinct_words: int = 0  # an estimate of the training words without repeats
     first_day: str = ""
     last_day: str = ""
 

@@ -20,8 +20,6 @@ from ownwords.view.format import (
 )
 
 CHOICES_FILE: Final = "choices.toml"
-# The report mentions repetition if less than this share of the words remains without it.
-_DISTINCT_SHARE: Final = 0.8
 _SIDES: Final = {"train": "Training", "validation": "Validation", "test": "Test"}
 _LONGEST = 10  # posts with their own bar
 _SOURCES = 12  # named in the report
@@ -127,15 +125,6 @@ def becomes_of_words(report: Report) -> str:
     return "; ".join(parts) + "."
 
 
-def repeats(report: Report) -> str:
-    """Return how much of the text is repeated, in one sentence; empty if it is little."""
-    words, distinct = report.totals.training_words, report.totals.distinct_words
-    if not 0 < distinct < _DISTINCT_SHARE * words:
-        return ""
-    left, all_ = count(distinct), count(words, "word")
-    return f"Much of it is repeated: without repeats, about {left} of {all_} remain."
-
-
 def count_texts(posts: int, pages: int) -> str:
     """Return the numbers with their nouns, such as "53 posts and 1 page"."""
     counted = (count(number, kind) for number, kind in ((posts, "post"), (pages, "page")) if number)
@@ -229,10 +218,9 @@ def _headline_figures(report: Report) -> list[b.Figure]:
 
 def _training(report: Report) -> list[b.Block]:
     advice = report.advice
-    sentences = [*filter(None, [repeats(report)]), *advice.sentences]
     return [
         *([b.Paragraph(line=advice.headline, style="statement")] if advice.headline else []),
-        *(b.Paragraph(line=text) for text in sentences),
+        *(b.Paragraph(line=text) for text in advice.sentences),
     ]
 
 

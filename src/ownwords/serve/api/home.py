@@ -157,13 +157,11 @@ def plain_lines(report: Report) -> list[str]:
     notable = len(summary.notable_posts(report))
     totals, years = report.totals, summary.years_spanned(report)
     texts = summary.count_texts(totals.posts, totals.pages)
-    unusual = [summary.repeats(report)]
-    if notable:
-        unusual.append(f"What stands out: {fmt.count(notable, 'post')}. Decide what to train on.")
+    unusual = f"What stands out: {fmt.count(notable, 'post')}. Decide what to train on."
     return [
         f"{texts}, {fmt.count(totals.own_words, 'word')} of your own{years and f', {years}'}.",
         summary.becomes_of_words(report),
-        *(filter(None, unusual) if any(unusual) else ["Nothing stands out."]),
+        unusual if notable else "Nothing stands out.",
     ]
 
 
