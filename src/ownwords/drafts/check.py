@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from ownwords.archive.corpus import TrainingText
     from ownwords.ask.search import ArchiveSearcher
 
-_LEARNED_FILE, _LEARNED_FORMAT = "style.npz", "3"
+_LEARNED_FILE, _LEARNED_FORMAT = "style.npz", "4"
 _MIN_PASSAGES = 12  # of about 80 words in the posts
 _MIN_WORDS = 8  # of a sentence that is judged; shorter ones show too little
 _MIN_DRAFT = LENGTHS[-1] // 2  # pairs, about 40 words, for a verdict on a whole draft
@@ -75,8 +75,6 @@ _MAX_SENTENCES = 5000  # of the author's, to learn what is usual
 # archive of one novel also has parts that the measure has not read.
 _LONG_SHARE, _PART_SHARE = 1 / 8, 1 / 32
 _MIN_PART = 500  # characters
-# In a sentence, the measure against other people counts less: it drifts with subjects and years.
-_OTHERS_SHARE = 0.3
 _FEW = 0.1  # of the author's own passages
 _SHARES = tuple(n / 100 for n in range(31))  # of the author's sentences that may be marked
 _LIKE, _UNLIKE = 0.8, 0.1  # thresholds of the verdict; measured: docs/log.md
@@ -560,7 +558,7 @@ def _sentence_odds(
     pairs = sentence.pairs
     odds = log_odds(learned.own, learned.others, model.score(pairs), len(pairs))
     if learned.machines.can_tell:
-        odds = _OTHERS_SHARE * odds - learned.machines.odds(prose.of(pairs))
+        odds -= learned.machines.odds(prose.of(pairs))
     return odds
 
 
