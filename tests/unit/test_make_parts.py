@@ -143,7 +143,7 @@ def test_text_flows_in_lines_behind_a_margin(size: int, width: int, margin: int)
     [
         ("a \x1b[31mred\x07 hat", 3, 40, "a ?[31mred? hat\n"),
         ("", 3, 40, ""),
-        ("雨" * 5 + " x", 4, 8, "雨雨雨雨\n雨 x\n"),
+        ("雨" * 5 + " x", 4, 8, "雨雨雨雨雨\nx\n"),
     ],
 )
 def test_control_characters_and_long_words_are_wrapped_safely(

@@ -155,36 +155,11 @@ def build() -> "App":
 
 def _usage_error(error: "CycloptsError", verb: str) -> str:
     """Return the message for an error of the parser."""
-    from difflib import get_close_matches
+    from cyclopts import UnusedCliTokensError
 
-    from cyclopts import (
-        CoercionError,
-        MissingArgumentError,
-        UnknownCommandError,
-        UnusedCliTokensError,
-    )
-
-    if isinstance(error, MissingArgumentError) and error.argument:
-        name = error.argument.name
-        if error.argument.index is not None:  # positional: it has no dashes
-            name = name.lstrip("-").upper()
-        return f"{name} needs a value" if error.keyword else f"{verb} needs a {name}"
-    if isinstance(error, CoercionError) and error.token and error.target_type in (int, float, bool):
-        name, value = error.token.keyword or "it", error.token.value
-        if error.target_type is bool:
-            return f"{name} is a switch and takes no value; {value!r} was given"
-        kind = "a whole number" if error.target_type is int else "a number"
-        return f"{name} should be {kind}, and is {value!r}"
-    if isinstance(error, UnknownCommandError | UnusedCliTokensError) and error.unused_tokens:
-        word = error.unused_tokens[0]
-        verbs = [name for name in error.app or () if not name.startswith("-")]
-        if verbs:
-            close = get_close_matches(word, verbs, n=1)
-            known = f"did you mean {close[0]}?" if close else f"it has {', '.join(verbs)}"
-            return f"{verb} has no {word!r}; {known}"
-        if isinstance(error, UnusedCliTokensError):
-            return f"{verb} takes no {word!r}"
-    message = str(error)
+    if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
+        return f"{verb} takes no {error.unused_tokens[0]!r}"
+    message = str(error).replace("into float", "into a number").replace("into int", "into a number")
     return message[:1].lower() + message[1:].rstrip(".")
 
 

@@ -2,9 +2,10 @@
 
 import json
 import os
+import re
 import sys
 import webbrowser
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TextIO
@@ -152,22 +153,14 @@ def open_browser(link: str) -> bool:
 class StreamingWordWrap:
     """Writes pieces to a stream as lines of `width` columns behind a margin, word by word.
 
-    `shown` makes a word printable, without control characters. A word may continue in the next
-    piece, unless `has_whole_words`.
+    A word may continue in the next piece, unless `has_whole_words`. Unlike rich, it does not hold
+    lines back.
     """
 
     def __init__(
-        self,
-        stream: IO[str],
-        *,
-        width: int,
-        margin: int = 0,
-        shown: Callable[[str], str] = printable,
-        has_whole_words: bool = False,
+        self, stream: IO[str], *, width: int, margin: int = 0, has_whole_words: bool = False
     ) -> None:
-        from rich.cells import cell_len
-
-        self._stream, self._shown, self._size_of = stream, shown, cell_len
+        self._stream = stream
         self._limit, self._margin = max(8, width - margin), " " * margin
         self._has_whole_words = has_whole_words
         self.has_begun = False
@@ -177,13 +170,9 @@ class StreamingWordWrap:
 
     @classmethod
     def of(cls, writer: "TerminalWriter", indent: int = 0) -> "StreamingWordWrap":
-        """Return one within a writer's margins; unlike rich, it does not hold lines back."""
-        return cls(
-            writer.console.file,
-            width=writer.margin + writer.width,
-            margin=writer.margin + indent,
-            shown=lambda word: writer.text(word).plain,
-        )
+        """Return one within a writer's margins."""
+        margin = writer.margin + indent
+        return cls(writer.console.file, width=writer.margin + writer.width, margin=margin)
 
     def write(self, pieces: Iterable[str]) -> None:
         """Write all pieces, then end the line, also when interrupted."""
@@ -195,36 +184,34 @@ class StreamingWordWrap:
 
     def add(self, piece: str) -> None:
         self.has_begun = True
-        for letter in piece:
-            if letter.isspace():
-                self._put_word()
-                self._gap += letter
-            else:
-                self._word += letter
-                # Scripts without spaces break at the end of the line.
-                if self._size_of(self._word) >= self._limit:
-                    self._put_word()
+        *parts, self._word = re.split(r"(\s+)", self._word + piece)
         if self._has_whole_words:
-            self._put_word()
+            parts, self._word = [*parts, self._word], ""
+        for part in parts:
+            self._put(part)
         self._stream.flush()
 
     def end(self) -> None:
         """Write the last word and end its line."""
-        self._put_word()
+        self._put(self._word)
         if self._column:
             self._stream.write("\n")
-        self._column, self._gap = 0, ""
+        self._column, self._gap, self._word = 0, "", ""
         self._stream.flush()
 
-    def _put_word(self) -> None:
-        if not self._word:
+    def _put(self, part: str) -> None:
+        """Write a word; keep space until the next one."""
+        if not part.strip():
+            self._gap += part
             return
-        word, size = self._shown(self._word), self._size_of(self._word)
-        space = " " if self._gap and self._column else ""
+        from rich.cells import cell_len
+
+        word = printable(part)
+        size, space = cell_len(word), " " if self._gap and self._column else ""
         lines = min(2, self._gap.count("\n"))
         if self._column and (lines or self._column + len(space) + size > self._limit):
             self._stream.write("\n" * max(1, lines))
             self._column, space = 0, ""
         self._stream.write((space if self._column else self._margin) + word)
         self._column += len(space) + size
-        self._word = self._gap = ""
+        self._gap = ""
