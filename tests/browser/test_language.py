@@ -80,7 +80,7 @@ def test_a_question_a_report_and_an_error_are_in_german(
     assert re.search(r"\d Teile?\s+\w", report)
     page.goto("/#/posts/post/none")
     page.get_by_text(
-        "Vielleicht wurde er gelöscht oder umbenannt: such nach seinem Titel."
+        "Vielleicht wurde er gelöscht oder umbenannt: suche nach seinem Titel."
     ).wait_for()
 
 

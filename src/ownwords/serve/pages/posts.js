@@ -39,7 +39,7 @@ const SORTS = [["date", t`Date`], ["words", t`Your words`], ["share", t`Share of
   ["learned_words", t`Words learned from`], ["title", t`Title`]];
 const DECISIONS = [["keep", t`Use all`], ["cap", t`Use part`], ["leave out", t`Leave out`]];
 const SAID = { keep: t`All used`, cap: t`Part used`, "leave out": t`Left out`, train: t`Trained on`,
-  validation: t`Decides when to stop`, test: t`Kept for the final test`, post: t`Posts`, page: t`Pages`,
+  validation: t`Decides when training stops`, test: t`Kept for the final test`, post: t`Posts`, page: t`Pages`,
   dominant: t`Outweighs the others`, unlike: t`Different style`, dump: t`Machine output`, duplicate: t`Shares text`,
   none: t`No date` };
 
