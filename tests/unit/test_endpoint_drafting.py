@@ -145,6 +145,20 @@ def test_what_cannot_be_shown_to_be_kept_is_mended_once_and_then_said(
     assert [str(doubt) for doubt in line.doubts] == ["copied from “Old”: a b c d e f g h i j"]
 
 
+def test_what_is_in_no_note_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    padding = "This can lead to a rich variety of thoughtful outcomes for everybody involved."
+    with writing(monkeypatch, f"{FIRST} {padding}") as (writer, fake):
+        (line,) = drafted(writer, UMBRELLAS)
+        assert (line.text, line.doubts, len(fake.bodies())) == (FIRST, (), 1)
+    with writing(monkeypatch, padding) as (writer, _):
+        (line,) = drafted(writer, UMBRELLAS)
+        assert not line.kept  # nothing that was written is of these notes
+    german = "Vierzehn Schirme lagen am Ende noch immer unbeachtet auf dem Bahnsteig."
+    with writing(monkeypatch, german) as (writer, _):
+        (line,) = drafted(writer, "14 Schirme, Bahnsteig, keiner kam")
+        assert line.text == german  # only the forms of English words are known
+
+
 @pytest.mark.parametrize(
     ("reply", "why"),
     [
