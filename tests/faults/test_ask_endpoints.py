@@ -66,12 +66,12 @@ def test_a_refused_connection_is_reported(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_silent_endpoint_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(servers, "_SILENCE_S", 0.3)
     with fake_endpoint(monkeypatch, replies=[is_silent]) as endpoint:
-        shows_passages(ask(writer_of(endpoint)), "broke off: timed out")
+        shows_passages(ask(writer_of(endpoint)), "did not finish its answer: timed out")
 
 
 def test_a_stream_without_an_end_marker(monkeypatch: pytest.MonkeyPatch) -> None:
     with fake_endpoint(monkeypatch, replies=["You keep three"], finish=None) as endpoint:
-        shows_passages(ask(writer_of(endpoint)), "broke off in the middle of its answer")
+        shows_passages(ask(writer_of(endpoint)), "did not finish its answer")
 
 
 def test_sentences_checked_before_a_crash_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,8 +88,8 @@ def test_sentences_checked_before_a_crash_are_kept(monkeypatch: pytest.MonkeyPat
         (b"data: {not json\n\n", "did not answer with JSON"),
         (b"data: [1, 2]\n\n", "answered with unexpected JSON"),
         (event({"error": {"message": "CUDA out of memory"}}), "CUDA out of memory"),
-        (b"\xff\xfe\x00garbage\n\n", "broke off"),
-        (b"", "broke off"),
+        (b"\xff\xfe\x00garbage\n\n", "did not finish its answer"),
+        (b"", "did not finish its answer"),
         (b"data: " + b"[" * 100_000 + b"\n\n", "did not answer with JSON"),
         (
             chunk("x") + event({"choices": [{"delta": 7, "finish_reason": {"a": 1}}]}),
@@ -135,7 +135,7 @@ def test_a_context_overflow_is_reported_and_retried_with_less(
     assert answer.answer == "You keep three copies [1]."
     assert second < 0.75 * first
     assert asked_for[1] < asked_for[0]
-    assert any("fit into the context" in note for note in answer.notes)
+    assert any("fit into the model's context" in note for note in answer.notes)
     with fake_endpoint(monkeypatch, replies=refusals[1:]) as endpoint:
         answer = ask(writer_of(endpoint), LONG)
         assert len(endpoint.bodies()) == 3

@@ -145,12 +145,12 @@ def test_questions_that_only_mention_a_date_go_to_the_model(
 def test_dropped_sentences_are_reported() -> None:
     result = ask(FakeBackend(says=GOOD + " You live on the moon."))
     assert result.answer == "You keep three copies [1]."
-    assert result.notes == ("Left out: 1 sentence; it has no citation.", CHECKED)
+    assert result.notes == ("Left out: 1 sentence. Reasons: no citation.", CHECKED)
     result = ask(FakeBackend(says="You live on the moon."))
     assert result.answer == ""
     assert result.why == (
-        "a model at a server gave an answer that is not shown: no sentence was supported: it has no"
-        " citation."
+        "a model at a server gave an answer, which is not shown because no sentence of it is"
+        " supported: no citation."
     )
     assert result.passages == PASSAGES
     assert ask(FakeBackend(says="NOT IN THE PASSAGES")).why == (

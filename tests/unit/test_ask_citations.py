@@ -194,8 +194,10 @@ def test_citations_are_numbered_and_only_cited_passages_are_listed() -> None:
         (1, COPIES),
     ]
     (unchecked, left_out) = answer.notes()
-    assert unchecked == "(unchecked): the sentence has words that its quote lacks: “began”."
-    assert "1 sentence; it has no citation" in left_out
+    assert (
+        unchecked == "(unchecked) marks a sentence with words that are not in its quote: “began”."
+    )
+    assert "1 sentence. Reasons: no citation" in left_out
 
 
 BURNED = passage(9, "I painted the shed green. Nobody noticed. We burned the toast.")
@@ -222,13 +224,13 @@ def test_a_sentence_is_compared_with_its_quote(sentence: str, expected: str) -> 
     if "unchecked" in expected:
         assert any("“old”" in note for note in builder.notes())
     if not expected:
-        assert builder.reasons() == "its words are not in the quote"
+        assert builder.reasons() == "the quote has none of its words"
 
 
 def test_years_missing_from_the_quote_are_rejected() -> None:
     answer = build_answer(f'In 1999 you kept three copies [1: "{COPIES}"].')
     assert answer.text == ""
-    assert answer.reasons() == "it says 1999, and the cited passage does not"
+    assert answer.reasons() == "it says 1999, but the cited passage does not"
     assert build_answer(f'In 2009 you kept three copies [1: "{COPIES}"].').text
     numbers = passage(8, "It came to 12,500 pounds, all told.")
     for amount, holds in (("12500 pounds", True), ("12.500 pounds", True), ("2,500 pounds", False)):

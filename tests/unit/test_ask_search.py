@@ -153,7 +153,7 @@ def test_a_question_of_stop_words_has_nothing_to_search_for(
 ) -> None:
     result = searcher.find(question)
     assert result.kind == "unjudged"
-    assert "The question has no word to search for." in result.notes
+    assert "The question contains no word to search for." in result.notes
 
 
 @example('"')
@@ -312,7 +312,7 @@ def test_posts_without_vectors_are_found_by_words(
     assert result.passages[0].document == "bees"
     passages = f"{searcher.index.size()} passages"
     assert result.notes[-1] == (
-        f"The search by meaning has yet to read {passages}; it compared words there."
+        f"The search by meaning has not read {passages} yet: these were searched by words only."
     )
     assert not searcher.find("hive").notes
     index = searching(tmp_path / "archive.sqlite", POSTS).index

@@ -241,7 +241,7 @@ def test_a_bug_shows_its_traceback_and_how_to_report_it(
     assert main(["look", "x", "--json"]) == 1
     output = capsys.readouterr()
     assert "Traceback" in output.err
-    assert output.err.splitlines()[-1].startswith("ownwords: this is a bug; please report it")
+    assert output.err.splitlines()[-1].startswith("ownwords: this is a bug: report it")
     assert "bug" in json.loads(output.out)["error"]["message"]
 
 
@@ -353,7 +353,7 @@ def test_questions_are_asked_only_on_a_terminal(
         (["look", "blog", "--yes=3"], "invalid value for --yes"),
         (["look", "--drfts", "x"], "unknown option: --drfts. Did you mean --drafts?"),
         (["look"], 'command "look" parameter PATH requires an argument'),
-        (["doctor", "now"], "ownwords doctor takes no 'now'"),
+        (["doctor", "now"], "ownwords doctor does not take 'now'"),
         (
             ["doctor", "--set", "archive.draft=1"],
             '--set: there is no setting "archive.draft"; did you mean',

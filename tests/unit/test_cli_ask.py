@@ -211,7 +211,7 @@ def test_a_model_writes_an_answer_that_is_verified(
     ("arguments", "message"),
     [
         (["x", "--passages", "0"], "--passages must be from 1 to 50"),
-        (["x", "--model", "y", "--no-model"], "exclude each other"),
+        (["x", "--model", "y", "--no-model"], "cannot be combined"),
         ([], "ownwords ask needs a question"),
         (["--json"], "ownwords ask needs a question"),
         (["x", "--model", "nobody"], "no model named 'nobody' is running on this machine"),

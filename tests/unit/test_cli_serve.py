@@ -203,7 +203,7 @@ def test_the_next_port_and_no_key(tmp_path: Path) -> None:
         (["--model", "nothing-like-it"], "there is no base called nothing-like-it"),
         (["--host", "192.0.2.1"], "192.0.2.1 is not an address of this machine"),
         (["--key-file", "missing.txt"], "missing.txt cannot be read"),
-        (["--key", "a-long-enough-key", "--no-key"], "exclude each other"),
+        (["--key", "a-long-enough-key", "--no-key"], "cannot be combined"),
         (["--host", "0.0.0.0", "--no-key"], "it needs a key"),
         (["--port", "99999"], "the port must be from 0 to 65535"),
     ],

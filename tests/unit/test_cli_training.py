@@ -247,7 +247,7 @@ def test_of_several_processes_one_on_each_machine_reads_and_only_the_first_speak
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["pretrain", BLOG, "--minutes", "0"], "--minutes should be more than 0, and is 0"),
+        (["pretrain", BLOG, "--minutes", "0"], "--minutes must be more than 0, not 0"),
         (["finetune", BLOG, "--base", "bass"], "there is no base called bass"),
         (
             ["finetune", BLOG, "--base", "./base", "--set", "lora.rank=-1"],

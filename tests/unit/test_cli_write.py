@@ -194,7 +194,7 @@ def test_long_quotes_need_an_option(
     ("arguments", "message"),
     [
         (["--tokns", "5"], "unknown option: --tokns"),
-        (["--max-tokens", "0"], "--max-tokens should be 1 or more"),
+        (["--max-tokens", "0"], "--max-tokens must be 1 or more"),
         (["--temperature", "-1"], "temperature must be"),
         (["--weights", "int5"], "int8"),
         (["--device", "abacus"], "there is no device"),

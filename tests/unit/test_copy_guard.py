@@ -228,7 +228,7 @@ def test_posts_that_the_author_wrote_next_are_not_hindered(columnist: Path, tmp_
 
 @pytest.mark.parametrize("setting", ["words", "longest"])
 def test_runs_of_one_are_refused(setting: str) -> None:
-    with pytest.raises(ConfigError, match=f"{setting} should be from 2 to 10,000, and is 1"):
+    with pytest.raises(ConfigError, match=f"{setting} must be from 2 to 10,000, not 1"):
         copy_guard.build([], ByteTokenizer(), **{setting: 1})
 
 

@@ -162,8 +162,8 @@ def test_what_is_in_no_note_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(
     ("reply", "why"),
     [
-        (is_silent, "broke off: timed out"),
-        (breaks_off("We counted 14 umb"), "broke off"),
+        (is_silent, "did not finish its answer: timed out"),
+        (breaks_off("We counted 14 umb"), "did not finish its answer"),
         (sends(b"data: {not json\n\n"), "did not answer with JSON"),
         ((404, {"error": {"message": "model 'm' not found"}}), "model 'm' not found"),
         ((500, {"error": "out of memory"}), "out of memory"),
@@ -278,7 +278,10 @@ def test_a_server_that_dies_in_the_middle_leaves_the_rest_of_the_draft(
     anew = "Copper doesn't rust at all, and we don't paint it."
     with writing(monkeypatch, anew, "SAME", breaks_off("We d")) as (writer, fake):
         texts, problem = rewritten(writer)
-        assert texts == [anew, "We do not know who found that out."] and "broke off" in problem
+        assert (
+            texts == [anew, "We do not know who found that out."]
+            and "did not finish its answer" in problem
+        )
         assert len(fake.bodies()) == 3
     with writing(monkeypatch, breaks_off("C")) as (writer, _), pytest.raises(EndpointError):
         rewritten(writer)
@@ -300,11 +303,13 @@ def test_the_verb_prints_what_was_written_before_a_server_failed(
         assert main(arguments) == 2
         printed = capsys.readouterr()
         assert printed.out == f"Lost\n\n{FIRST}\n"
-        assert "Writing with m at" in printed.err and "broke off" in printed.err
+        assert "Writing with m at" in printed.err and "did not finish its answer" in printed.err
         fake.replies[:] = [FIRST, breaks_off("It was")]
         assert main([*arguments, "--json"]) == 0
         found = json.loads(capsys.readouterr().out)
-        assert found["text"] == f"Lost\n\n{FIRST}" and "broke off" in found["problem"]
+        assert (
+            found["text"] == f"Lost\n\n{FIRST}" and "did not finish its answer" in found["problem"]
+        )
         draft = tmp_path / "draft.md"
         draft.write_text("I can't say.", "utf-8")
         fake.replies[:] = ["It is said."]

@@ -336,7 +336,7 @@ def test_padding_of_the_vocabulary_is_never_sampled() -> None:
         assert list(finish_one(BatchScheduler(engine, rows=1, length=60), request)) == expected
     padded = GenerationRequest(ids=[48], max_tokens=9, sampling=LIVELY, vocabulary=30)
     assert max(generate(engine, padded)) < 30
-    with pytest.raises(ConfigError, match="vocabulary should be 1 or more, and is 0"):
+    with pytest.raises(ConfigError, match="vocabulary must be 1 or more, not 0"):
         GenerationRequest(ids=[1], max_tokens=3, sampling=GREEDY, vocabulary=0)
 
 
@@ -370,7 +370,7 @@ def test_one_request_that_fails_leaves_the_others_alone() -> None:
 def test_invalid_requests_are_refused_immediately() -> None:
     with pytest.raises(OwnwordsError, match="the prompt is empty"):
         GenerationRequest(ids=[], max_tokens=3, sampling=GREEDY)
-    with pytest.raises(ConfigError, match="max_tokens should be 0 or more, and is -1"):
+    with pytest.raises(ConfigError, match="max_tokens must be 0 or more, not -1"):
         GenerationRequest(ids=[1], max_tokens=-1, sampling=GREEDY)
     scheduler = BatchScheduler(upward(), rows=1, length=10)
     for wrong in (50, -1):

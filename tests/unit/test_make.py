@@ -309,8 +309,8 @@ def test_time_spent_on_a_question_does_not_count(
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"minutes": 0.0}, "--minutes should be more than 0"),
-        ({"minutes": float("inf")}, "--minutes should be 10,000,000 at most"),
+        ({"minutes": 0.0}, "--minutes must be more than 0"),
+        ({"minutes": float("inf")}, "--minutes must be at most 10,000,000"),
         ({"base": "nowhere"}, "there is no base called nowhere"),
         ({"fixed": {"train.batch_sise": 4}}, r"did you mean train\.batch_size\?"),
         ({"fixed": {"train.dropout": 2}}, "train.dropout"),

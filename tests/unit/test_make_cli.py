@@ -144,7 +144,8 @@ def test_each_stage_is_a_line_and_the_end_lists_the_files(
         "The Hundred Steps",
         "31,535 words of your own in 53 posts and 1 page, 2017.",
         "Left out “What it says in the night”. A machine wrote it.",
-        "Trains on 43 texts, picks the best checkpoint on 5, is judged on 6.",
+        "5 texts to choose the best checkpoint, 6 to judge the model. It is"
+        " trained on the other 43.",
         "fine-tuned from the built-in model: 3 min, reading your texts 6.0 times.",
         "1.53 bits per byte on held-out posts; the base had 1.81.",
         "Your post “The gutter in March” was held out. From its title alone, the model writes:",
@@ -315,7 +316,7 @@ def test_commands_set_the_temperature_and_end_it() -> None:
         ("/seed 7", "Type the beginning of a text"),
         (
             "/temperature nan",
-            f"the temperature is {DEFAULT_SAMPLING.temperature:g}; it may be 0 to 5",
+            f"the temperature is {DEFAULT_SAMPLING.temperature:g}; it may be from 0 to 5",
         ),
     ],
 )

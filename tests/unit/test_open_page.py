@@ -30,7 +30,7 @@ def folder(path: Path) -> Path:
 
 def test_without_a_desktop_it_is_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
-    assert "Usage: ownwords VERB" in capsys.readouterr().out
+    assert "Usage: ownwords COMMAND" in capsys.readouterr().out
 
 
 def test_on_a_desktop_it_serves_and_remembers(

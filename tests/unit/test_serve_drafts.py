@@ -217,6 +217,6 @@ def test_a_model_of_a_server_here_writes_a_paragraph_at_a_time(
     names = [name for name, _ in found]
     assert names[0] == "notes" and {*names[1:-2]} == {"trying"} and names[-2:] == ["line", "error"]
     assert found[0][1] == ["count 14 umbrellas at Leeds station", "they stayed there"]
-    assert found[-2][1]["text"] == KEPT and "broke off" in found[-1][1]["message"]
+    assert found[-2][1]["text"] == KEPT and "did not finish its answer" in found[-1][1]["message"]
     assert "notes:\n- " in prompt
     assert answer.status_code == 404 and "no longer available" in answer.text

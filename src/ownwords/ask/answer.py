@@ -155,7 +155,7 @@ def _written(found: Answer, writer: Endpoint, on_text: Callable[[str], None] | N
                 prompt = build_prompt(found.question, found.passages, writer.count, context)
         if len(prompt.excerpts) < len(found.passages):
             of = count(len(found.passages), "passage")
-            notes.append(f"Only {len(prompt.excerpts)} of {of} fit into the context.")
+            notes.append(f"Only {len(prompt.excerpts)} of {of} fit into the model's context.")
         if writer.ended == "length":
             notes.append("The answer was cut at its maximum length.")
         why = f"{writer.name} {builder.why_nothing()}"

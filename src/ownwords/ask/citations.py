@@ -275,13 +275,13 @@ def check_support(
     known = set(_NUMBER.findall(_THOUSANDS.sub("", f"{context} {question}")))
     for number in _NUMBER.findall(_THOUSANDS.sub("", statement)):
         if number not in known:
-            return f"it says {number}, and the cited passage does not", []
+            return f"it says {number}, but the cited passage does not", []
     asked = set(stems(question))
     quoted = {stem for quote in cited for stem in stems(_around(quote))}
     new = [word for word in content_words(statement).values() if not _occurs(word, asked)]
     unchecked = [word for word in new if not _occurs(word, quoted)]
     if new and len(unchecked) == len(new):
-        return "its words are not in the quote", []
+        return "the quote has none of its words", []
     return "", unchecked
 
 
@@ -356,10 +356,12 @@ class AnswerBuilder:
         notes = []
         if self._unchecked:
             words = ", ".join(f"“{word}”" for word in list(self._unchecked)[:_MAX_NAMED])
-            notes.append(f"(unchecked): the sentence has words that its quote lacks: {words}.")
+            notes.append(
+                f"(unchecked) marks a sentence with words that are not in its quote: {words}."
+            )
         if self._left_out:
             what = count(self._left_out, "sentence")
-            notes.append(f"Left out: {what}; {self.reasons()}.")
+            notes.append(f"Left out: {what}. Reasons: {self.reasons()}.")
         elif self._reasons:
             notes.append(f"Some citations could not be verified: {self.reasons()}.")
         others = [f"[{at}]" for at, cited in enumerate(self.citations, 1) if cited.whose != "own"]
@@ -376,7 +378,10 @@ class AnswerBuilder:
         if _NO_ANSWER.search(THINKING.sub("", self._written)):
             return "finds no answer in these passages."
         if self._reasons:
-            return f"gave an answer that is not shown: no sentence was supported: {self.reasons()}."
+            return (
+                "gave an answer, which is not shown because no sentence of it is supported:"
+                f" {self.reasons()}."
+            )
         return "gave no answer."
 
     def _judge(self, statement: AnswerSentence) -> None:
@@ -393,7 +398,7 @@ class AnswerBuilder:
             self._unchecked.update(dict.fromkeys(unchecked))
             self._append(with_marks(_sentence(statement.text), marks), statement)
         else:
-            self._leave_out("" if statement.failed else "it has no citation")
+            self._leave_out("" if statement.failed else "no citation")
 
     def _contradict(self, statement: AnswerSentence) -> None:
         """Append what the author said first and last, if that was in different years."""

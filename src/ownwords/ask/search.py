@@ -114,12 +114,12 @@ def kind_of(odds: float, cosine: float) -> Kind:
 def _limits(query: Query, unread: int) -> Iterator[str]:
     """Yield notes on what the search cannot do for this question."""
     if not query.has_subject:
-        yield "The question has no word to search for."
+        yield "The question contains no word to search for."
     if _OVERVIEW.search(query.text):
         yield "A search cannot summarise the whole archive; the report does."
     if unread:
         of = say.count(unread, "passage")
-        yield f"The search by meaning has yet to read {of}; it compared words there."
+        yield f"The search by meaning has not read {of} yet: these were searched by words only."
 
 
 def _named(terms: Iterable[QueryTerm]) -> str:

@@ -176,7 +176,7 @@ class Endpoint:
                     raise
                 del body[refused]
         if self.ended is None:
-            raise self._error("broke off in the middle of its answer", "try again")
+            raise self._error("did not finish its answer", "try again")
 
     def _text(self, event: Any) -> str:  # noqa: ANN401 - JSON
         """Return the text of an event; stores why the answer ended."""
@@ -204,7 +204,7 @@ class Endpoint:
             if event == "connection.connect_tcp.complete":
                 self._socket = info["return_value"].get_extra_info("socket")
             if self._is_cancelled:
-                raise self._error("was cancelled before it answered")
+                raise self._error("did not answer before the request was cancelled")
 
         headers = {b"Authorization": f"Bearer {self.key}".encode()} if self.key else {}
         try:
@@ -231,7 +231,7 @@ class Endpoint:
         except (httpx.TransportError, httpx.DecodingError, httpx.InvalidURL) as error:
             why = plain(str(error), _EXCERPT) or type(error).__name__
             hint = "it may still be loading its model: try again in a moment"
-            raise self._error(f"broke off: {why}", hint) from error
+            raise self._error(f"did not finish its answer: {why}", hint) from error
 
     def _events(self, path: str, body: Mapping[str, object]) -> Iterator[Any]:
         """Yield the objects of an event stream as they arrive, or the only one of a plain answer.
@@ -278,7 +278,9 @@ class Endpoint:
             )
         is_key = status in (401, 403)
         hint = "set OWNWORDS_API_KEY=... in the environment, and give the endpoint's address"
-        return self._error(f"refuses ({status}): {message}", hint if is_key else "", status)
+        return self._error(
+            f"refused the request ({status}): {message}", hint if is_key else "", status
+        )
 
     def _error(self, what: str, hint: str = "", status: int = 0) -> EndpointError:
         return EndpointError(f"the endpoint at {self.url.removesuffix('/v1')} {what}", hint, status)
@@ -320,8 +322,8 @@ def endpoint_at(url: str, environment: Mapping[str, str] = os.environ) -> Endpoi
     if parts.scheme not in ("http", "https") or not host or "@" in parts.netloc or parts.query:
         raise ConfigError(
             f"{url!r:.200} is not the address of an endpoint",
-            hint="such an address is http://127.0.0.1:8080/v1, without a password or a query; a key"
-            f" is set in the environment: {_KEYS[0]}=...",
+            hint="give an address such as http://127.0.0.1:8080/v1, without a password or a query;"
+            f" set a key in the environment: {_KEYS[0]}=...",
         )
     path = parts.path.rstrip("/") or "/v1"
     url = f"{parts.scheme}://{parts.netloc}{path}"

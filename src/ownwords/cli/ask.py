@@ -45,7 +45,7 @@ _BY_WORDS = (
     "The search compares words. Your posts may use others: rephrase the question, or search by"
     " meaning as well: {}."
 )
-HELP = "Ask your archive, one question per line. An empty line or Ctrl-D ends."
+HELP = "Ask your archive, one question per line. An empty line or Ctrl-D ends the session."
 _QUOTED = 280  # characters
 _CODE_LINES = 12
 _WHOSE = {
@@ -69,8 +69,8 @@ def ask(
     Args:
         question: The question; - reads it from standard input. [default: prompts for questions]
         model: The model that writes the answer: the name of a model that runs here, or an address
-            (http://127.0.0.1:8080/v1#NAME). [default: what Ollama, llama.cpp, LM Studio or vLLM run
-            here, once you allowed it]
+            (http://127.0.0.1:8080/v1#NAME). [default: the model that Ollama, llama.cpp, LM Studio
+            or vLLM runs here, once you have allowed it]
         no_model: Show the passages only.
         embed: The model that searches by meaning: minilm (English) or multilingual, each downloaded
             once, or none to search by words only. [default: minilm or multilingual, once
@@ -86,7 +86,7 @@ def ask(
     if not 1 <= passages <= _MAX_PASSAGES:
         raise ConfigError(f"--passages must be from 1 to {_MAX_PASSAGES}, not {passages}")
     if model and no_model:
-        raise ConfigError("--model and --no-model exclude each other", hint="give only one of them")
+        raise ConfigError("--model and --no-model cannot be combined", hint="give one of them")
     text = _question_text(question, output)
     place = resolve_workspace(workspace, Path.cwd())
     with SearchIndex(place.archive) as index:
@@ -96,8 +96,9 @@ def ask(
             if embedder is not None and (missing := len(index.without_vectors(embedder.name))):
                 if missing >= _MANY and not output.json:
                     progress.note(
-                        f"The search by meaning first reads {say.count(missing, 'passage')}, once."
-                        " Ctrl-C answers by words now and continues with the next question"
+                        f"The search by meaning reads {say.count(missing, 'passage')} first,"
+                        " only once. Ctrl-C searches by words now; the reading continues with"
+                        " the next question"
                     )
                 with suppress(KeyboardInterrupt):  # finished vectors are stored
                     embed_missing(index, embedder, progress)
@@ -207,10 +208,12 @@ def allowed_backend(output: OutputOptions, option: str) -> tuple["Endpoint | Non
             " questions and notes, and from the matching passages of your posts. You are asked only"
             " once."
         )
-        consent = consent.with_decision(backend.url, confirm("Send them", default=False))
+        consent = consent.with_decision(
+            backend.url, confirm("Send questions, notes and passages to it?", default=False)
+        )
     if backend.url in consent.allowed:
         return backend, ""
-    why = f" ({consent_file()} refuses it)" if backend.url in consent.refused else ""
+    why = f" (refused in {consent_file()})" if backend.url in consent.refused else ""
     return None, (
         f"{backend.name} answers at {backend.url}, but nothing was sent to it{why}. To let it"
         f" write: {option} {backend.option}"

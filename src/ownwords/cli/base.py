@@ -30,9 +30,9 @@ _RESUMES = "what was downloaded is saved; the same command resumes"
 app = App(
     name="base",
     help="The models that training can start from: the built-in one, and others.",
-    help_epilogue="ownwords base VERB --help explains each with examples.",
+    help_epilogue="ownwords base COMMAND --help explains a command, with examples.",
     help_format="plaintext",
-    usage="Usage: ownwords base [VERB] [OPTIONS]",
+    usage="Usage: ownwords base [COMMAND] [OPTIONS]",
     version_flags=(),
 )
 
@@ -91,7 +91,7 @@ def add(
             which is copied; a GGUF file, which is converted; or ORG/NAME of a model on
             huggingface.co: GPT-2, Llama, Qwen2, Qwen3 or Gemma 3, with safetensors. HF_ENDPOINT
             selects another hub, HF_TOKEN gives access to gated models.
-        name: Its name here. [default: the name of the model, folder or workspace]
+        name: The base's name here. [default: the name of the model, folder or workspace]
         accept_terms: Accept the terms of use of the base with this name; --yes does not. [default:
             ask]
     """
@@ -116,7 +116,7 @@ def _accepts(known: "KnownBase", common: CommonOptions) -> bool:
     if known.terms is None or not replace(common, yes=False).may_ask:
         return False
     writer = TerminalWriter(stderr())
-    writer.line(f"{known.name} comes under the {known.terms.title}", BOLD)
+    writer.line(f"{known.name} is subject to the {known.terms.title}", BOLD)
     writer.copied(known.terms.url)
     writer.line(known.terms.gist)
     return confirm("Do you accept these terms?", default=False)
@@ -136,14 +136,14 @@ def remove(
     """Remove an added base, or an interrupted download.
 
     Args:
-        name: A base you added.
+        name: A base that you added.
     """
     from ownwords.base import install
 
     freed = install.remove(name)
     common.show(
         {"removed": name, "bytes": freed},
-        lambda console: console.print(f"{name} is removed: {size(freed)} freed", markup=False),
+        lambda console: console.print(f"Removed {name}, which frees {size(freed)}", markup=False),
     )
 
 
@@ -163,7 +163,7 @@ def _print_list(
     writer = TerminalWriter(console)
     writer.space()
     if not catalogue.has_shipped():
-        writer.line("This installation lacks the built-in model.", BOLD)
+        writer.line("The built-in model is missing from this installation.", BOLD)
         writer.line("Install ownwords again, or add a base: ownwords base add ORG/NAME")
         writer.space()
     writer.blocks([Table(heads=_HEADINGS, rows=[_row(base) for base in bases])])

@@ -50,8 +50,8 @@ def voice(
     """Describe how you write, counted, as instructions for a model or a ghost-writer.
 
     Args:
-        about: The task: passages near it are chosen.
-        words: Length of the card, approximately.
+        about: The task; the card then quotes passages close to it.
+        words: The approximate length of the card.
         format: Write text, a SKILL.md for agents, or a Modelfile for Ollama.
     """
     from ownwords.archive.store import Archive
@@ -105,8 +105,9 @@ def draft(
         notes: A text file with one line per sentence; a blank line begins a paragraph, and a first
             line that begins with # is the title. [default: standard input]
         with_: The model that writes: one that runs here (ollama:gemma3:4b), the address of a server
-            (with --model NAME, or http://127.0.0.1:8080/v1#NAME), or own. [default: what Ollama,
-            llama.cpp, LM Studio or vLLM run here, once you allowed it, else own]
+            (with --model NAME, or http://127.0.0.1:8080/v1#NAME), or own. [default: the model
+            that Ollama, llama.cpp, LM Studio or vLLM runs here, once you have allowed it; otherwise
+            own]
     """
     from ownwords.drafts import drafting
     from ownwords.drafts.mark_choices import MarkChoices, MarksFile
@@ -161,7 +162,7 @@ def rewrite(
     Args:
         with_: Also let this model rewrite each sentence: ollama:gemma3:4b, or the address of a
             server (http://127.0.0.1:8080/v1#NAME). [default: none]
-        without: Undo the edit of this number; may be repeated. [default: none]
+        without: Undo the edit with this number; may be repeated. [default: none]
     """
     from rich.text import Text
 
@@ -273,8 +274,8 @@ def _endpoint_writer(
     is_shown = _shows_tries(output)
     if not (output.quiet or output.json):
         print(
-            f"Writing with {endpoint.name}, which gets this text, how you write, and passages of"
-            " your posts.",
+            f"Writing with {endpoint.name}, which receives this text, a description of how you"
+            " write, and passages of your posts.",
             file=sys.stderr,
         )
 

@@ -30,7 +30,7 @@ def export(
     Args:
         model: A model directory, a GGUF file, or a workspace with one.
         to: The format: a model directory, a GGUF file, a folder for `ollama create`, a zip of the
-            directory, or for PEFT the LoRA alone.
+            directory, or the LoRA alone, for PEFT.
         type: The type of the weights. [default: unchanged for hf, f16 for gguf, q8_0 for ollama]
         out: Where to write it. [default: next to the model, named after it]
     """

@@ -103,7 +103,7 @@ def _call(arguments: Sequence[str]) -> None:
         )
     except CycloptsError as error:
         verb = " ".join(["ownwords", *(error.command_chain or ())])
-        raise OwnwordsError(_usage_error(error, verb), hint=f"{verb} --help") from error
+        raise OwnwordsError(_usage_error(error, verb), hint=f"see {verb} --help") from error
 
 
 def _console_for_help(arguments: Sequence[str]) -> "Console | None":
@@ -124,10 +124,10 @@ def build() -> "App":
     app = App(
         name="ownwords",
         help="A language model of your own writing, on your own machine.",
-        help_epilogue="ownwords VERB --help explains a verb with examples. On a desktop, ownwords"
-        " without a verb opens the page.",
+        help_epilogue="ownwords COMMAND --help explains a command, with examples. On a desktop,"
+        " ownwords without a command opens the page.",
         help_format="plaintext",
-        usage="Usage: ownwords VERB [OPTIONS]",
+        usage="Usage: ownwords COMMAND [OPTIONS]",
         version=__version__,
         suppress_keyboard_interrupt=False,
         default_parameter=Parameter(negative=(), show_default=shown_default),
@@ -149,7 +149,9 @@ def build() -> "App":
         sort_key=len(verbs),
         help="Manage the base models that training can start from.",
     )
-    app.register_install_completion_command(help="Complete verbs and options in your shell.")
+    app.register_install_completion_command(
+        help="Set up completion of commands and options in your shell."
+    )
     return app
 
 
@@ -158,7 +160,7 @@ def _usage_error(error: "CycloptsError", verb: str) -> str:
     from cyclopts import UnusedCliTokensError
 
     if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
-        return f"{verb} takes no {error.unused_tokens[0]!r}"
+        return f"{verb} does not take {error.unused_tokens[0]!r}"
     message = str(error).replace("into float", "into a number").replace("into int", "into a number")
     return message[:1].lower() + message[1:].rstrip(".")
 
@@ -175,6 +177,4 @@ def _report(message: str, hint: str, as_json: bool, status: int = 2) -> int:
 def _bug(as_json: bool) -> int:
     traceback.print_exc()
     place = f"ownwords {__version__}, Python {platform.python_version()}, {platform.system()}"
-    return _report(
-        f"this is a bug; please report it with the lines above ({place})", "", as_json, 1
-    )
+    return _report(f"this is a bug: report it with the lines above ({place})", "", as_json, 1)

@@ -70,13 +70,12 @@ def make(
     The same command resumes after any interruption, and does nothing twice.
 
     Args:
-        minutes: Minutes for reading, planning and training, up to the saved model; scoring takes up
-            to two fifths of them on top. [default: as many as the best installed base needs to read
-            the texts once, 2 to 6; 4 from the built-in one or from scratch]
+        minutes: Minutes for reading, planning and training, up to the saved model; scoring then
+            takes up to 40% as long again. [default: as many as the best installed base needs to
+            read the texts once, 2 to 6; 4 for the built-in base or training from scratch]
         base: The model to start from: a name from `ownwords base`, or a folder; none trains from
             scratch. [default: the best installed one that the minutes allow]
-        name: The model's name among those of this workspace. [default: the workspace's, with a
-            number]
+        name: The model's name in this workspace. [default: the workspace's name and a number]
         plan: Show every number of the plan with its reason, and stop.
         open_: Open the scorecard at the end, if there is a desktop.
     """
@@ -161,8 +160,9 @@ class MakeView(TerminalWriter, MakeCallbacks):
             train, validation, test = (held.get(s, 0) for s in ("train", "validation", "test"))
             self.stage(
                 "Held out",
-                f"Trains on {say.count(train, 'text')}, picks the best checkpoint on"
-                f" {say.count(validation)}, is judged on {say.count(test)}.",
+                f"{say.count(validation, 'text')} to choose the best checkpoint,"
+                f" {say.count(test)} to judge the model. It is trained on the other"
+                f" {say.count(train)}.",
             )
 
     def on_notice(self, label: str, text: str) -> None:
@@ -223,7 +223,9 @@ class MakeView(TerminalWriter, MakeCallbacks):
                 self.blocks([Figures(rows=figures)])
             self.line(judged_on(card.about), DIM)
         else:
-            self.line("Too few texts to hold any out for testing, so the quality is unknown.")
+            self.line(
+                "There are too few texts to hold any out for testing, so the quality is unknown."
+            )
         self.heading("Where things are")
         rows = [("Your model", result.model), ("What is in your texts", result.report_page)]
         if card:
@@ -264,5 +266,5 @@ def _outcome(trained: TrainingSummary) -> str:
         before = "" if trained.before is None else f"; the base had {trained.before:.2f}"
         text = f"{trained.bits_per_byte:.2f} bits per byte on held-out posts{before}."
     if trained.stopped == "early":
-        return f"{text} Ended early: more steps no longer helped."
+        return f"{text} Training ended early: more steps no longer helped."
     return text

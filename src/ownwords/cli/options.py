@@ -88,7 +88,9 @@ Device = Annotated[
 ]
 NoTrim = Annotated[
     bool,
-    Parameter(help="Keep the whole vocabulary of a large base, not only what your texts need."),
+    Parameter(
+        help="Keep the whole vocabulary of a large base, not only the tokens that your texts need."
+    ),
 ]
 
 
@@ -207,7 +209,7 @@ def text_in(path: Path | None, what: str) -> str:
 def check_positive(option: str, value: int | None) -> None:
     """Raise ConfigError for a count below 1; None passes."""
     if value is not None and value < 1:
-        raise ConfigError(f"{option} should be 1 or more, and is {value}")
+        raise ConfigError(f"{option} must be 1 or more, not {value}")
 
 
 def require_package(package: str, purpose: str) -> None:

@@ -42,17 +42,16 @@ def serve(
     key: Annotated[
         str,
         Parameter(
-            help="The key that the page and the API ask for, of"
-            f" {MIN_KEY_LENGTH} characters or more."
-            " [default: one of this account, which is printed]"
+            help=f"The key that the page and the API require, of {MIN_KEY_LENGTH} characters or"
+            " more. [default: the key of this account, which is printed]"
         ),
     ] = "",
     key_file: Path | None = None,
     no_key: Annotated[
         bool,
         Parameter(
-            help="Ask for no key: every account on this machine can then read your posts."
-            " [default: ask]",
+            help="Require no key: every account on this machine can then read your posts."
+            " [default: a key is required]",
             name="--no-key",
             show_default=False,
         ),
@@ -113,7 +112,7 @@ def serve(
         logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
         logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # errors are reported here
         if open and not open_browser(link):
-            print("there is no desktop here to open a browser on", file=sys.stderr)
+            print("no browser was opened, because there is no desktop here", file=sys.stderr)
         state = AppState(place, settings, sources=sources, models=models)
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends it as Ctrl-C does
         try:
@@ -126,7 +125,7 @@ def serve(
 def _read_key(key: str, file: Path | None, no_key: bool) -> str:
     if sum([bool(key), file is not None, no_key]) > 1:
         raise ConfigError(
-            "--key, --key-file and --no-key exclude each other", hint="give one of them"
+            "--key, --key-file and --no-key cannot be combined", hint="give one of them"
         )
     if file is None:
         return key
@@ -156,10 +155,10 @@ def _print_summary(
         print("No key: every account on this machine can read your posts.")
     if not settings.is_loopback:
         print(
-            "Other machines can reach it, and nothing is encrypted: outside your own network, put a"
-            " proxy with HTTPS in front of it."
+            "Other machines can reach the page, and nothing is encrypted: outside your own"
+            " network, put a proxy with HTTPS in front of it."
         )
-    print("Ctrl-C stops it.", flush=True)
+    print("Ctrl-C stops the server.", flush=True)
 
 
 # --- `ownwords` without a verb, on a desktop ------------------------------------------------------

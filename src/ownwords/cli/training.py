@@ -264,11 +264,11 @@ def _print_made(made: "TrainedModel", samples: Sequence[str], console: "Console"
     writer.copied(folder)
     writer.copied(f"For other tools: ownwords export {shlex.quote(folder)} --to gguf")
     writer.copied(f"All figures: {relative_path(made.run.folder)}")
-    writer.line("More --minutes start a new run with a larger plan.", DIM)
+    writer.line("To train longer, give more --minutes: this starts a new run.", DIM)
 
 
 def _saved_weights(made: "TrainedModel") -> str:
     if not made.share:
         return "Training did not help on held-out posts, so the base's own weights are saved."
-    way = f", {made.share:.0%} of the way from the base" if made.share < 1 else ""
+    way = f", mixed with {1 - made.share:.0%} of the base's" if made.share < 1 else ""
     return f"The saved weights are from step {made.outcome.best_step:,}{way}."

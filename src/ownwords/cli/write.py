@@ -57,7 +57,7 @@ class ModelOptions:
     Args:
         model: A model directory, or a workspace with a model. [default: the only NAME.ownwords
             here]
-        seed: The same seed writes the same text. [default: random]
+        seed: The same seed gives the same text. [default: random]
     """
 
     model: Path | None = None
@@ -82,7 +82,7 @@ class WritingOptions(ModelOptions):
     """The model and how it writes.
 
     Args:
-        temperature: Lower is safer, higher is bolder; 0 takes the likeliest token.
+        temperature: Lower is safer, higher is bolder; 0 always takes the most likely token.
         quote: Allow long passages copied word for word from the training texts.
     """
 
@@ -115,8 +115,8 @@ def write(
 
     Args:
         prompt: The beginning of the text; - reads it from standard input. [default: none]
-        stop: End before this text; may be repeated. [default: none]
-        samples: Write this many texts at once; each is shown when all are done.
+        stop: Stop before this text; may be repeated. [default: none]
+        samples: Write this many texts at once; they are shown when all are done.
     """
     check_positive("--max-tokens", max_tokens)
     check_positive("--samples", samples)
@@ -220,7 +220,7 @@ def talk(
             with suppress(ValueError):
                 if 0 <= float(value) <= _MAX_TEMPERATURE:
                     temperature = float(value)
-            _say(f"the temperature is {temperature:g}; it may be 0 to {_MAX_TEMPERATURE}")
+            _say(f"the temperature is {temperature:g}; it may be from 0 to {_MAX_TEMPERATURE}")
             continue
         if line.startswith("/") and name != "/again":
             _say(HELP)

@@ -190,7 +190,7 @@ def build(
     """Build a guard from documents given as token ids; special tokens separate texts."""
     for name, number in (("words", words), ("longest", longest)):
         if number is not None and not 2 <= number <= _MOST:
-            raise ConfigError(f"{name} should be from 2 to {_MOST:,}, and is {number}")
+            raise ConfigError(f"{name} must be from 2 to {_MOST:,}, not {number}")
     pieces = _pieces(tokenizer)
     nodes = PrefixTrie(pieces)
     breaks_V = np.array([piece is None for piece in pieces], np.uint8)

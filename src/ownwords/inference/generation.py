@@ -100,7 +100,7 @@ class GenerationRequest:
         for name, low in (("max_tokens", 0), ("vocabulary", 1)):
             value = getattr(self, name)
             if value is not None and value < low:
-                raise ConfigError(f"{name} should be {low} or more, and is {value}")
+                raise ConfigError(f"{name} must be {low} or more, not {value}")
 
 
 class GenerationState:

@@ -70,7 +70,7 @@ class SamplingParams:
                 raise ValidationError(message, name, "value")
         if not all(i >= 0 and value < math.inf for i, value in self.bias.items()):
             raise ConfigError(
-                f"bias should be numbers below infinity by ids from 0 on, and is {self.bias}"
+                f"bias must map token ids, from 0, to numbers below infinity; it is {self.bias}"
             )
 
 

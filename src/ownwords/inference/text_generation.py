@@ -45,7 +45,7 @@ class IncrementalDetokenizer:
     ) -> None:
         if isinstance(stops, str) or not all(stops):
             raise ConfigError(
-                f"stop strings should be texts that are not empty, and are {[*stops]!r:.80}",
+                f"stop strings must be texts that are not empty, not {[*stops]!r:.80}",
                 hint="an empty one would end every text before it begins",
             )
         self.stop: str | None = None  # what ended the text

@@ -44,9 +44,9 @@ def find_base(name: str) -> Path | None:
 def check_minutes(minutes: float) -> None:
     """Raise ConfigError if the minutes are not positive, or too many."""
     if not minutes > 0:
-        raise ConfigError(f"--minutes should be more than 0, and is {minutes:g}")
+        raise ConfigError(f"--minutes must be more than 0, not {minutes:g}")
     if minutes > MAX_MINUTES:
-        raise ConfigError(f"--minutes should be {MAX_MINUTES:,} at most")
+        raise ConfigError(f"--minutes must be at most {MAX_MINUTES:,}")
 
 
 @dataclass(frozen=True)
