@@ -154,7 +154,7 @@ def test_an_unknown_source_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"picture\.png is a picture"):
         sources.detect_source(path)
     (tmp_path / "data.bin").write_bytes(bytes(100))
-    with pytest.raises(SourceError, match=r"data\.bin is none of the kinds") as caught:
+    with pytest.raises(SourceError, match=r"data\.bin is not of a kind") as caught:
         sources.detect_source(tmp_path / "data.bin")
     assert "WordPress" in caught.value.hint
     with zipfile.ZipFile(tmp_path / "new.zip", "w"):
@@ -179,7 +179,7 @@ def test_an_almost_readable_source_comes_with_advice(
 ) -> None:
     path = tmp_path / name
     path.write_bytes(b"PK\x03\x04 or whatever")
-    with pytest.raises(SourceError, match="none of the kinds") as caught:
+    with pytest.raises(SourceError, match="not of a kind") as caught:
         sources.detect_source(path)
     assert advice in caught.value.hint
 

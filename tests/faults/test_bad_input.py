@@ -79,7 +79,7 @@ def write_post(site: Path, body: str) -> None:
     ("spoil", "options", "sentence"),
     [
         (lambda site: database_of(site).write_bytes(b"a renamed text\n" * 100), (), "db.sqlite"),
-        (lambda site: change(site, ("DELETE FROM posts", ())), (), "has no text to take in"),
+        (lambda site: change(site, ("DELETE FROM posts", ())), (), "has no text to read"),
         (lambda site: change(site, ("UPDATE posts SET status = 'draft'", ())), (), "a draft"),
         (lambda _: None, ("--set", "archive.max_post_characters=5"), "over the limit of 5"),
     ],
@@ -114,7 +114,7 @@ def test_an_unreadable_file_or_folder_is_reported(
     database_of(site).chmod(0)
     assert "cannot be read" in refused(capsys, site, workspace)
     site.chmod(0)
-    assert "none of the kinds that can be read" in refused(capsys, site, workspace)
+    assert "not of a kind that ownwords can read" in refused(capsys, site, workspace)
     site.chmod(0o700)
 
 

@@ -117,7 +117,7 @@ def test_damaged_text_is_repaired_and_invisible_text_removed(
     assert not set("â€Ã\u200b") & set(text)
     assert "script" not in text
     dropped = {item.reason: item.count for item in report.excluded if item.what == "part"}
-    assert dropped == {"encoding damage mended": 1, "hidden element": 1, "script": 1}
+    assert dropped == {"encoding errors repaired": 1, "hidden element": 1, "script": 1}
 
 
 def test_no_own_word_of_the_essays_is_lost(

@@ -59,7 +59,7 @@ def test_every_file_has_a_status_and_a_reason(
     assert api.get("/api/corpus/files?status=read").json()["total"] == 2
     assert dict(answer["counts"])["read"] == 2
     assert main(command) == 0
-    assert "not Markdown (.html); to take it in, give its path, too" in capsys.readouterr().out
+    assert "not Markdown (.html); to read it, give its path as well" in capsys.readouterr().out
 
 
 def test_an_export_is_one_file(tmp_path: Path) -> None:

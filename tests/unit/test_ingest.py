@@ -209,7 +209,7 @@ def test_two_versions_given_together_are_read_as_the_author_says(
     is_replaced = answer in ("replace", "--yes")
     assert len(report.posts) == 21 if is_replaced else 41
     assert report.sources[0].newest_day == "2024-01-21"
-    note = "b.zip is read in place of a.zip: 1 new, 1 changed, 19 as before."
+    note = "b.zip is read instead of a.zip: 1 new, 1 changed, 19 as before."
     assert (note in report.notes) == is_replaced
 
 

@@ -200,9 +200,7 @@ def lede_of(own: int, words: int, days: tuple[str, str] = ("", ""), pages: int =
 def test_the_first_sentence_is_true() -> None:
     assert lede_of(0, 50).startswith("None of 50 words is your own.")
     assert "learns" not in lede_of(0, 50)
-    assert "A model learns from 1,200 words; 300 are held back to judge it by." in lede_of(
-        1_500, 1_500
-    )
+    assert "A model learns from 1,200 words; 300 are held out to judge it." in lede_of(1_500, 1_500)
     assert "1,500 words of your own in 3 posts." in lede_of(1_500, 1_500)
     assert "in 3 posts and 1 page." in lede_of(1_500, 1_500, pages=1)
     day = "2020-05-01"

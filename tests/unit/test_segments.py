@@ -591,7 +591,7 @@ def test_segments_are_repaired_and_the_repairs_counted() -> None:
     reading = parse_body(html, "html")
     assert [s.text for s in reading.segments] == ["It’s", "\tcafÃ©", "Ab café"]
     assert reading.dropped == {
-        "encoding damage mended": 2,
+        "encoding errors repaired": 2,
         "zero-width characters": 1,
         "text-direction marks": 1,
     }
@@ -617,7 +617,7 @@ def test_damage_shown_as_an_example_is_not_repaired(html: str) -> None:
     reading = parse_body(html + "<p>cafÃ©</p>", "html")
     assert "cafÃ©" in reading.segments[0].text
     assert reading.segments[1].text == "café"
-    assert reading.dropped == {"encoding damage mended": 1}
+    assert reading.dropped == {"encoding errors repaired": 1}
 
 
 # ---- whatever comes

@@ -127,7 +127,7 @@ def test_the_author_s_choice_overrides_the_defaults() -> None:
 def test_a_capped_post_is_not_said_to_be_kept() -> None:
     decision = one_of("x", [*posts(9), post("y", 3_000), post("x", 400)], far={"x": 3.3})
     assert decision.decision == "cap"
-    assert "(3.3 times the usual spread away); in full it would be 26% of" in decision.reason
+    assert "(3.3 standard deviations from the norm); in full it would be 26% of" in decision.reason
 
 
 WORDS = st.lists(st.integers(0, 400), max_size=40)

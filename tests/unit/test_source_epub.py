@@ -46,7 +46,7 @@ def test_front_matter_of_a_book_is_counted(tmp_path: Path) -> None:
         "the table of contents": 1,
         "the copyright page": 1,
         "outside the reading order": 1,
-        "the book names it, but it is missing": 1,
+        "the book lists it, but it is missing": 1,
     }
 
 
@@ -59,7 +59,7 @@ def test_a_drm_locked_book_is_refused_and_obfuscated_fonts_are_not(tmp_path: Pat
     assert len(documents(path)) == 3  # only a font is encrypted
     lock = lock.replace("OEBPS/font.otf", "OEBPS/text/ch1.xhtml")
     path = book(tmp_path, **{"META-INF__encryption_dot_xml": lock})
-    with pytest.raises(SourceError, match="locked with DRM"):
+    with pytest.raises(SourceError, match="protected by DRM"):
         documents(path)
 
 

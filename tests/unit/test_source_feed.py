@@ -69,7 +69,7 @@ def test_duplicate_entries_and_entries_without_text_are_reported(tmp_path: Path)
     empty = "<entry><id>tag:3</id><title>Empty</title></entry>"
     items = list(feed.read(save_feed(tmp_path, ATOM.format(PLAIN + PLAIN + empty))))
     reasons = [item.reason for item in skipped(items)]
-    assert reasons == ["its entry is in the feed twice", "the feed holds only its title"]
+    assert reasons == ["its entry appears twice in the feed", "the feed holds only its title"]
 
 
 def test_a_truncated_feed_gives_its_complete_entries(tmp_path: Path) -> None:

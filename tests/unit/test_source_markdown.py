@@ -37,7 +37,7 @@ def test_a_jekyll_site(tmp_path: Path) -> None:
     assert shoes.url == "https://hats.example.org/blog/shoes/"
     counted = {item.reason: item.count for item in skipped(items)}
     assert counted["about the project (README, LICENSE and the like), not a post"] == 1
-    assert counted["not Markdown (.txt); to take it in, give its path, too"] == 1
+    assert counted["not Markdown (.txt); to read it, give its path as well"] == 1
     assert sum(i.what == "folder" for i in skipped(items)) == 3
 
 

@@ -43,14 +43,14 @@ def test_a_libreoffice_document_is_read_with_its_changes_accepted(tmp_path: Path
 
 
 def test_a_locked_document_is_refused_with_advice(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="locked with a password") as caught:
+    with pytest.raises(SourceError, match="protected by a password") as caught:
         list(office.read(export.write(tmp_path) / "secret.docx"))
     assert "without a password" in caught.value.hint
     path = tmp_path / "secret.odt"
     with zipfile.ZipFile(path, "w") as packed:
         packed.writestr("content.xml", b"\xff\x00\x17")
         packed.writestr("META-INF/manifest.xml", '<m xmlns="x"><e><encryption-data/></e></m>')
-    with pytest.raises(SourceError, match="locked with a password"):
+    with pytest.raises(SourceError, match="protected by a password"):
         list(office.read(path))
 
 

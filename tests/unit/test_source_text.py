@@ -78,7 +78,7 @@ def test_a_folder_names_the_files_it_skips(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(outside, target_is_directory=True)
     assert text.detect(tmp_path) == "a folder of text files"
     left_out = {item.reason: item.count for item in skipped(text.read(tmp_path))}
-    apart = "; to take it in, give its path, too"
+    apart = "; to read it, give its path as well"
     assert left_out == {
         f"not plain text (.md){apart}": 1,
         f"not plain text (.html){apart}": 1,

@@ -51,7 +51,7 @@ def test_ordinary_text_in_any_script_is_unchanged(text: str) -> None:
 def test_encoding_damage_is_repaired(damaged: str, expected: str) -> None:
     assert repair_text(f"A good line.\n{damaged}\nAnother, é’ä.") == (
         f"A good line.\n{expected}\nAnother, é’ä.",
-        {"encoding damage mended": 1},
+        {"encoding errors repaired": 1},
     )
 
 

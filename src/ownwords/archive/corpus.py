@@ -129,8 +129,9 @@ def load_corpus(archive: Archive) -> Corpus:
         )
     if not sides["train"]:
         raise CorpusError(
-            f"none of the {len(selection):,} texts in {archive.path} is for training",
-            hint="report.html beside it says why; `ownwords ask` can still search them",
+            f"all {len(selection):,} texts in {archive.path} are left out of training",
+            hint="open report.html in the same folder to see why; `ownwords ask` can still search"
+            " them",
         )
     train, validation, test = map(TextCollection.read, sides.values())
     entries = sorted(f"{id_} {keys[id_]} {side} {words}" for id_, (words, side) in used.items())

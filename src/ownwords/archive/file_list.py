@@ -25,7 +25,7 @@ _TO_DO = {
         "include hidden posts: under “What is read” on the page, or with --hidden"
     ),
     "a page, not a post": "include pages: under “What is read” on the page, or with --pages",
-    "a picture without text": "let a program for text recognition add the text, such as ocrmypdf",
+    "a picture without text": "add the text with a text-recognition program such as ocrmypdf",
     "not read yet": "read the blog again",
 }
 

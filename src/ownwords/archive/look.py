@@ -62,7 +62,7 @@ def look(
     Raises OwnwordsError and then leaves the workspace unchanged.
     """
     if not paths:
-        raise SourceError("nothing to look at", hint="give the path of a blog, export or folder")
+        raise SourceError("no path was given", hint="give the path of a blog, export or folder")
     detect = cache(detect_source)  # so that each path is unpacked once
     place = Workspace(workspace) if workspace else workspace_for(paths[0], detect=detect)
     paths = list({path.resolve(): path for path in paths}.values())  # without duplicates
@@ -70,7 +70,7 @@ def look(
     if export and (export.is_dir() or not export.parent.is_dir()):
         raise WorkspaceError(
             f"{export} cannot be written: it is a folder, or there is no folder {export.parent}",
-            hint="give the name of a file in a folder that exists to --export",
+            hint="give --export the name of a file in an existing folder",
         )
     progress, settings = progress or Progress(), settings or LookSettings()
     with place.opened():
@@ -156,7 +156,7 @@ class _LookRun:
             if version.is_different:
                 self.versions.append(version)
                 names = _names(version)
-                self.notes.append(f"{names[0]} is read in place of {names[1]}: {version.sentence}.")
+                self.notes.append(f"{names[0]} is read instead of {names[1]}: {version.sentence}.")
 
     @cached_property
     def _ingested(self) -> IngestResult:
@@ -330,8 +330,8 @@ def _nothing_found(paths: Sequence[Path], ingested: IngestResult) -> CorpusError
     where = ", ".join(str(path) for path in paths)
     kind = f" (read as {ingested.sources[0].detected_as})" if len(paths) == 1 else ""
     return CorpusError(
-        f"{where}{kind} has no text to take in" + (f": {left_out}" if left_out else ""),
-        hint="give another path, or take in what was left out: --drafts, --hidden, --private",
+        f"{where}{kind} contains no text to read" + (f": {left_out}" if left_out else ""),
+        hint="give another path, or include what was left out: --drafts, --hidden, --private",
     )
 
 

@@ -66,7 +66,7 @@ def report_view(report: Report) -> b.View:
             (
                 "Fingerprint of the texts ",
                 b.Span(plain(report.fingerprint)[:12], "code"),
-                ". Same texts, same fingerprint.",
+                ". The same texts always have the same fingerprint.",
             ),
         ],
         command="ownwords look --json",
@@ -119,7 +119,7 @@ def becomes_of_words(report: Report) -> str:
     learned, used = words.get("train", 0), sum(words.values())
     parts = [f"A model learns from {count(learned, 'word')}"]
     if held_out := used - learned:
-        parts.append(f"{count(held_out)} are held back to judge it by")
+        parts.append(f"{count(held_out)} are held out to judge it")
     if left_out := report.totals.own_words - used:
         parts.append(f"{count(left_out)} are left out")
     return "; ".join(parts) + "."
@@ -170,7 +170,7 @@ def _what_was_read(source: SourceSummary) -> str:
     texts = count(source.documents, "text")
     if not source.newest_day:
         return f"{kind}: {texts}."
-    return f"{kind}: {texts}, the newest of {day(source.newest_day)}."
+    return f"{kind}: {texts}, the newest from {day(source.newest_day)}."
 
 
 def _when(report: Report) -> str:
@@ -317,7 +317,7 @@ def _whose(report: Report) -> list[b.Block]:
     if not rows:
         return []
     heads = ("Kind", "Words", "Share")
-    blocks: list[b.Block] = [b.Shares(title="Words by whose they are", rows=rows, heads=heads)]
+    blocks: list[b.Block] = [b.Shares(title="Words by kind", rows=rows, heads=heads)]
     if report.dumps:
         posts = {post.id: post for post in report.posts}
         what = "These blocks look like pasted output of a program. The first line of each:"

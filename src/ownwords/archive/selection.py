@@ -112,7 +112,7 @@ def _flag(
 
 def _default(post: PostSummary, distance: float) -> tuple[Decision, str]:
     """Return the default decision about a post by itself, with its reason."""
-    unlike = f"it reads unlike your other posts ({distance:.1f} times the usual spread away)"
+    unlike = f"it reads unlike your other posts ({distance:.1f} standard deviations from the norm)"
     if "language" in post.flags:
         unlike = f"it is in {post.language}, unlike most of your posts"
     own, logs = post.own_words, post.log_words
@@ -128,7 +128,7 @@ def _default(post: PostSummary, distance: float) -> tuple[Decision, str]:
     if "language" in post.flags:
         return "keep", unlike
     if "unlike" in post.flags:
-        return "keep", f"{unlike}; kept, since only you know who wrote it"
+        return "keep", f"{unlike}; kept, because only you know who wrote it"
     return "keep", ""
 
 
@@ -265,12 +265,12 @@ def split_posts(
     note = ""
     if len(groups) < MIN_GROUPS:
         number = count(len(groups), "post") if groups else "no posts"
-        note = f"Nothing is held out for testing: {number} to train on, {MIN_GROUPS} are needed."
-    elif missing := _hold_out(groups, config):
         note = (
-            f"Nothing could be held out for {' and '.join(missing)}: too few posts are short"
-            " enough."
+            f"Nothing is held out for testing: you have {number} to train on, and at least"
+            f" {MIN_GROUPS} are needed."
         )
+    elif missing := _hold_out(groups, config):
+        note = f"Nothing is held out for {' and '.join(missing)}: too few posts are short enough."
     sides: dict[str, Side] = {}
     keeps = dict(kept or {})
     for group in every:
@@ -375,7 +375,7 @@ def read_bytes(path: Path) -> bytes:
     except OSError as error:
         raise ConfigError(
             f"{path} cannot be read: {error.strerror or error}",
-            hint="make it a readable file, or move it away, so that it is written again",
+            hint="make the file readable, or move it away: a new one is then written",
         ) from error
 
 

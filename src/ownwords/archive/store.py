@@ -53,7 +53,7 @@ def translate_sqlite_errors(path: Path) -> Iterator[None]:
     except (sqlite3.ProgrammingError, sqlite3.NotSupportedError):
         raise  # a bug in ownwords
     except UnicodeDecodeError as error:  # SQLite's message quotes damaged bytes
-        raise DamagedArchiveError(path, "its schema is garbled") from error
+        raise DamagedArchiveError(path, "its schema is corrupt") from error
     except sqlite3.DatabaseError as error:
         message = str(error)
         if "full" in message or "disk I/O" in message:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, lru_cache, partial
 from typing import Any
 
-ENCODING = "encoding damage mended"
+ENCODING = "encoding errors repaired"
 ZERO_WIDTH = "zero-width characters"
 DIRECTION = "text-direction marks"
 CONTROL = "control characters"

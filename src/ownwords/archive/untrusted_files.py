@@ -88,7 +88,9 @@ def walk_files(
             path = Path(parent, name)
             ref = path.relative_to(folder).as_posix()
             if name in leave or name.endswith(SUFFIX):
-                yield SkippedItem("folder", "of a program, or made by one; not entered", ref=ref)
+                yield SkippedItem(
+                    "folder", "the folder of a program, or made by one; not read", ref=ref
+                )
                 folders.remove(name)
             elif path.is_symlink():
                 yield SkippedItem("folder", "a link to another folder; not followed", ref=ref)
@@ -102,7 +104,7 @@ def walk_files(
                 continue
             try:
                 if path.is_symlink() and not path.resolve(strict=True).is_relative_to(root):
-                    reason = "a link to a file outside of the folder; not followed"
+                    reason = "a link to a file outside the folder; not followed"
                 elif stat.S_ISREG(path.stat().st_mode):
                     yield path
                     continue
@@ -227,8 +229,8 @@ def _files_of_zips(path: Path, packed: ExportFiles, stack: ExitStack) -> ExportF
     """Return the files of a zip of zips, as Notion makes; the inner zips are held in memory."""
     if packed.bytes > MAX_EXPORT_BYTES:
         raise SourceError(
-            f"{path} consists of zips of over {MAX_EXPORT_BYTES >> 20} MiB",
-            hint="unpack it, and give each of the zips in it",
+            f"{path} contains zip files larger than {MAX_EXPORT_BYTES >> 20} MiB",
+            hint="unpack it, and give each zip file in it",
         )
     holders: dict[str, tuple[ExportFiles, str]] = {}
     for zip_name in packed.names:
@@ -261,7 +263,7 @@ def _tar_files(path: Path, archive: tarfile.TarFile) -> ExportFiles:
     infos: dict[str, tarfile.TarInfo] = {}
     for number, info in enumerate(archive):
         if number >= _MAX_MEMBERS:
-            raise SourceError(f"{path} holds over {_MAX_MEMBERS:,} files, more than any blog has")
+            raise SourceError(f"{path} holds more than {_MAX_MEMBERS:,} files, which no blog has")
         if info.isfile():
             infos[info.name.removeprefix("./")] = info
 
@@ -292,7 +294,7 @@ def open_packed(path: Path) -> Iterator[ExportFiles]:
                 )
         if members.bytes > MAX_UNPACKED_BYTES:
             raise SourceError(
-                f"{path} would unpack to {members.bytes >> 30:,} GiB, more than any blog has"
+                f"{path} would unpack to {members.bytes >> 30:,} GiB, which is larger than any blog"
             )
         yield members
 
@@ -384,7 +386,9 @@ class ExportFormat:
         for name, opened in self.open(path):
             data = opened.read(MAX_EXPORT_BYTES + 1)
             if len(data) > MAX_EXPORT_BYTES:
-                raise SourceError(f"{name} is over {MAX_EXPORT_BYTES >> 20} MiB")
+                raise SourceError(
+                    f"{name} is larger than {MAX_EXPORT_BYTES >> 20} MiB, too large for an export"
+                )
             yield name, data
 
     def _matches(self, opened: IO[bytes]) -> bool:
@@ -478,7 +482,7 @@ def read_file(path: Path, most: int = MAX_TEXT_BYTES) -> bytes:
     except OSError as error:
         raise SourceError(f"{path} cannot be read: {error.strerror or error}") from error
     if len(data) > most:
-        raise SourceError(f"{path} is over {most >> 20} MiB, too large for one text")
+        raise SourceError(f"{path} is larger than {most >> 20} MiB, too large for one text")
     if is_binary(data):
         raise SourceError(f"{path} is a binary file, not text")
     return data

@@ -98,7 +98,7 @@ def text_suffixes() -> frozenset[str]:
 # ---- the source of a path
 
 _FIRST_FILES = 20
-MEDIA = {"image": "a picture", "audio": "a recording", "video": "a film"}
+MEDIA = {"image": "a picture", "audio": "an audio file", "video": "a video"}
 _NOT_READ = frozenset({".doc", ".rtf", ".pages", ".org", ".rst", ".adoc", ".tex"})
 # What to do with common files that cannot be read as they are, by suffix.
 _ADVICE = {
@@ -146,8 +146,8 @@ def detect_source(path: Path) -> DetectedSource:
     if path.is_file() and kind in MEDIA:
         hint = "give the file or the folder that holds your posts"
         raise SourceError(f"{path} is {MEDIA[kind]}", hint=hint)
-    hint = _advice(path) or f"they are: {', '.join(readable_kinds())}"
-    raise SourceError(f"{path} is none of the kinds that can be read", hint=hint)
+    hint = _advice(path) or f"ownwords reads: {', '.join(readable_kinds())}"
+    raise SourceError(f"{path} is not of a kind that ownwords can read", hint=hint)
 
 
 def _advice(path: Path) -> str:
@@ -164,7 +164,10 @@ def _advice(path: Path) -> str:
         return "the folder is empty"
     for file in inside[:_FIRST_FILES]:
         if file.is_file() and any(load_source(name).detect(file) for name in SOURCE_NAMES):
-            return f"the folder as a whole is no export, but files in it can be given, as {file}"
+            return (
+                "the folder as a whole is not an export, but you can give a file in it, such as"
+                f" {file}"
+            )
     return ""
 
 
@@ -271,7 +274,7 @@ def list_texts(
     read = suffixes | text_suffixes() | _NOT_READ | {".canvas"}
     for file in walk_files(folder, read, leave, only):
         if isinstance(file, Path) and (suffix := file.suffix.lower()) not in suffixes:
-            apart = "; to take it in, give its path, too" if suffix in text_suffixes() else ""
+            apart = "; to read it, give its path as well" if suffix in text_suffixes() else ""
             reason = f"not {kind} ({suffix}){apart}"
             files.append(SkippedItem("file", reason, ref=relative_name(file, folder)))
         else:

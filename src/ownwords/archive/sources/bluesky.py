@@ -50,7 +50,7 @@ def read(path: Path) -> Iterator[SourceItem]:
         if key.startswith(_POSTS) and isinstance(record := blocks.get(cid), dict)
     }
     if not records:
-        raise SourceError(f"{path} holds no posts of Bluesky")
+        raise SourceError(f"{path} holds no Bluesky posts")
     yield SiteInfo(author, identity=author)
     yield from join_threads([_post(key, row, author) for key, row in records.items()], author)
     reposts = sum(key.startswith("app.bsky.feed.repost/") for key in keys)

@@ -52,12 +52,12 @@ def read(path: Path) -> Iterator[SourceItem]:
                 yield document
     if not is_export:
         hint = "give the zip that ChatGPT sends by mail, or its conversations.json"
-        raise SourceError(f"{path} holds no conversations of ChatGPT", hint=hint)
+        raise SourceError(f"{path} holds no ChatGPT conversations", hint=hint)
     for reason, number in skipped.items():
         yield SkippedItem("answer" if reason == _ANSWER else "prompt", reason, number)
     yield SourceNote(
-        "Of ChatGPT's export only your prompts are read. A text that you pasted into one counts as"
-        " yours: leave such posts out."
+        "Only your own prompts are read from a ChatGPT export. Text that you pasted into a"
+        " prompt counts as yours: leave such posts out."
     )
 
 

@@ -42,10 +42,10 @@ def read(path: Path) -> Iterator[SourceItem]:
             if isinstance(entry, dict) and text_value(entry, "uuid"):
                 yield _document(entry)
             else:
-                yield SkippedItem("post", "not in the form of an entry")
+                yield SkippedItem("post", "not a valid entry")
     if not is_journal:
         hint = "export again: File > Export > JSON, and give the zip"
-        raise SourceError(f"{path} holds no journal of Day One", hint=hint)
+        raise SourceError(f"{path} holds no Day One journal", hint=hint)
 
 
 def _document(entry: dict[str, Any]) -> RawDocument:

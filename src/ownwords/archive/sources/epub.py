@@ -126,7 +126,7 @@ def _refuse_locked(members: untrusted_files.ExportFiles, package: _Package) -> N
     locked = read_xml(members, _ENCRYPTION).iter("{*}CipherReference")
     if {unquote(node.get("URI") or "") for node in locked} & package.spine.keys():
         raise SourceError(
-            f"{members.path} is locked with DRM: its text is encrypted and cannot be read",
+            f"{members.path} is protected by DRM: its text is encrypted and cannot be read",
             hint="use an unlocked copy, such as one from your own writing program",
         )
 
@@ -140,7 +140,7 @@ def _chapters(members: untrusted_files.ExportFiles, package: _Package) -> Iterat
             yield SkippedItem("chapter", "outside the reading order")
             continue
         if name not in held:
-            yield SkippedItem("chapter", "the book names it, but it is missing", ref=name)
+            yield SkippedItem("chapter", "the book lists it, but it is missing", ref=name)
             continue
         try:
             body = _body(members.read(name))

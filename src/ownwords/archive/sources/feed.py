@@ -113,7 +113,7 @@ def _entries(entries: list[dict[str, Any]], comments_only: bool) -> Iterator[Sou
             continue
         ref = f"entry/{_text(entry, 'id') or _text(entry, 'link') or number}"
         if ref in refs:
-            yield SkippedItem("post", "its entry is in the feed twice", title=title, ref=ref)
+            yield SkippedItem("post", "its entry appears twice in the feed", title=title, ref=ref)
             continue
         refs.add(ref)
         if not body.strip():

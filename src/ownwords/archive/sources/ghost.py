@@ -86,7 +86,7 @@ def read(path: Path) -> Iterator[SourceItem]:
     if comments := len(objects_in(tables.get("comments"))):
         yield SkippedItem("comment", "other people's words", comments)
     if broken := len(tables["posts"]) - len(posts):
-        yield SkippedItem("post", "not in the form of a post", broken)
+        yield SkippedItem("post", "not a valid post", broken)
 
 
 def _document(

@@ -96,8 +96,8 @@ def read(path: Path) -> Iterator[SourceItem]:
             )
         own = {address}
     yield SourceNote(
-        f"Only the mail that {', '.join(sorted(own))} sent is read, without quoted mail."
-        " Mail names other people: consider that before you share a model."
+        f"Only the mail that {', '.join(sorted(own))} sent is read, without quoted mail. Mail"
+        " mentions other people: consider that before you share a model."
     )
     yield ExpectedCount(sum(senders[address] for address in own))
     seen: set[str] = set()
@@ -111,7 +111,7 @@ def read(path: Path) -> Iterator[SourceItem]:
         if document is None:
             yield SkippedItem("mail", "from other people")
         elif document.ref in seen:
-            yield SkippedItem("mail", "in the mailbox twice")
+            yield SkippedItem("mail", "twice in the mailbox")
         elif not document.body.strip():
             yield SkippedItem("mail", "without words of your own")
         else:

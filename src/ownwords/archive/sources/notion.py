@@ -33,7 +33,7 @@ def read(path: Path) -> Iterator[SourceItem]:
         pages = _pages(members.names)
         if not pages:
             raise SourceError(
-                f"{path} holds no pages of Notion",
+                f"{path} holds no Notion pages",
                 hint="export them as Markdown & CSV or as HTML",
             )
         yield from members.skipped

@@ -54,7 +54,7 @@ def _document(file: Path, name: str) -> Iterator[SourceItem]:
         return  # the lock file of a document that is open
     if read_head(file, len(_OLE)) == _OLE:
         raise SourceError(
-            f"{file} is locked with a password, or in the format of Word before 2007",
+            f"{file} is protected by a password, or in the format of Word before 2007",
             hint="save it as .docx without a password, and give that file",
         )
     with open_packed(file) as members:
@@ -69,7 +69,7 @@ def _document(file: Path, name: str) -> Iterator[SourceItem]:
     if reader.comments:
         yield SkippedItem("comment", "other people's words", reader.comments)
     if reader.deletions:
-        reason = "deleted with tracked changes; a document is read as if its changes were accepted"
+        reason = "deleted with tracked changes; documents are read as if all changes were accepted"
         yield SkippedItem("part", reason, reader.deletions, ref=name)
     yield RawDocument(
         ref=name,
@@ -310,7 +310,7 @@ class _OdtReader(_Reader):
     def body(self) -> _Node:
         if self.xml("META-INF/manifest.xml").find(".//{*}encryption-data") is not None:
             hint = "save it without a password, and give that file"
-            raise SourceError(f"{self.members.path} is locked with a password", hint=hint)
+            raise SourceError(f"{self.members.path} is protected by a password", hint=hint)
         content = self.required("content.xml")
         for root in (self.xml("styles.xml"), content):
             for node in root.iter("{*}style"):

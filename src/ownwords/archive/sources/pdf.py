@@ -55,7 +55,7 @@ def read(path: Path, only: Set[Path] | None = None) -> Iterator[SourceItem]:
     """Yield a document for each file."""
     if find_spec("pypdf") is None:
         raise SourceError(
-            f"{path} is PDF, which needs the package pypdf", hint=install_command("pdf")
+            f"{path} is a PDF, and reading it needs the package pypdf", hint=install_command("pdf")
         )
     yield from read_texts(path, SUFFIXES, _document, "PDFs", only)
 
@@ -69,12 +69,12 @@ def _document(file: Path, name: str) -> Iterator[SourceItem]:
     if scanned == len(pages):
         raise SourceError(
             f"{file} is a scan: its pages are pictures without text",
-            hint="let a program for text recognition add the text, such as ocrmypdf",
+            hint="add the text with a text-recognition program such as ocrmypdf",
         )
     if scanned:
         yield SkippedItem("page", "a picture without text", scanned, ref=name)
     if answer["more"]:
-        yield SkippedItem("page", f"beyond {_MAX_PAGES:,} pages", answer["more"], ref=name)
+        yield SkippedItem("page", f"after the first {_MAX_PAGES:,} pages", answer["more"], ref=name)
     blocks = list(_blocks(_without_edges(pages)))
     title = answer["title"]
     if blocks and blocks[0][0] == "h2":
@@ -104,7 +104,7 @@ def _extracted(file: Path) -> dict[str, Any]:
             ).stdout
         )
     except subprocess.TimeoutExpired:
-        reason = f"takes over {_MAX_SECONDS // 60} minutes to read"
+        reason = f"takes more than {_MAX_SECONDS // 60} minutes to read"
         return {"error": reason, "hint": "print it to a new PDF, and give that file"}
     except ValueError:  # the process was killed
         return {"error": "takes too much memory to read", "hint": "give a smaller file"}
@@ -225,11 +225,11 @@ def _extract(path: Path) -> dict[str, Any]:
 
     if path.stat().st_size > untrusted_files.MAX_EXPORT_BYTES:
         limit = f"{untrusted_files.MAX_EXPORT_BYTES >> 20} MiB"
-        return {"error": f"is over {limit}", "hint": "give a smaller file"}
+        return {"error": f"is larger than {limit}", "hint": "give a smaller file"}
     with path.open("rb") as file:
         reader = PdfReader(file)
         if reader.is_encrypted and not reader.decrypt(""):
-            return {"error": "is locked with a password", "hint": "save it without a password"}
+            return {"error": "is protected by a password", "hint": "save it without a password"}
         pages, characters = [], 0
         for page in reader.pages[:_MAX_PAGES]:
             found = _PageText()
@@ -238,7 +238,7 @@ def _extract(path: Path) -> dict[str, Any]:
             pages.append(found.lines)
             characters += sum(len(line.text) for line in found.lines)
             if characters > _MAX_CHARACTERS:
-                return {"error": f"holds over {_MAX_CHARACTERS:,} characters", "hint": ""}
+                return {"error": f"holds more than {_MAX_CHARACTERS:,} characters", "hint": ""}
         known = {key: str(value) for key, value in (reader.metadata or {}).items()}
         title = " ".join(known.get("/Title", "").split())
         day = re.match(r"D:(\d{4})(\d\d)(\d\d)", known.get("/CreationDate", ""))

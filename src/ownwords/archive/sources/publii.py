@@ -77,7 +77,7 @@ def read(path: Path) -> Iterator[SourceItem]:
     except OSError as error:
         raise SourceError(
             f"{path} cannot be read: {error.strerror or error}",
-            hint="check that you may read it, and that the disk of temporary files has room",
+            hint="check that you may read it, and that the disk for temporary files has free space",
         ) from error
 
 
@@ -113,7 +113,7 @@ def _copy(path: Path, folder: Path) -> _Site:
     after = real.stat()
     if (after.st_mtime_ns, after.st_size) != (before.st_mtime_ns, before.st_size):
         raise SourceError(
-            f"{database} changed while it was read: another program is writing it",
+            f"{database} changed while it was read: another program is writing to it",
             hint="close Publii, then try again",
         )
     return _Site(database, (real.parents[1] if real.parent.name == "input" else real.parent).name)
@@ -127,7 +127,7 @@ def _copy_from_backup(path: Path, folder: Path) -> _Site:
             raise SourceError(f"{path} holds no input/db.sqlite", hint=hint)
         if len({len(inside.parts) for inside in databases[:2]}) < len(databases[:2]):
             several = ", ".join(map(str, databases[:4]))
-            hint = "unpack it, and give the folder of one"
+            hint = "unpack it, and give the folder of one site"
             raise SourceError(f"{path} holds several Publii sites ({several})", hint=hint)
         inside = databases[0]
         for name in (*_DATABASE_FILES, *_SETTINGS):
@@ -186,7 +186,7 @@ def _open_copy(copy: Path, shown: Path) -> Iterator[sqlite3.Connection]:
 
 def _damaged(shown: Path, what: str) -> SourceError:
     return SourceError(
-        f"{shown} is a damaged database ({what}); none of it is used, since posts may be missing",
+        f"{shown} is a damaged database ({what}); none of it is used, because posts may be missing",
         hint="restore it from a Publii backup",
     )
 
