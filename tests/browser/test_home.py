@@ -189,21 +189,6 @@ def test_an_error_is_one_sentence(page: "Page", home_workspace: Workspace) -> No
     assert page.get_by_role("button", name="Try again").count() == 1
 
 
-def test_what_the_model_writes_is_shown_while_it_is_trained(
-    page: "Page", home_workspace: Workspace
-) -> None:
-    shown(page, "/")
-    page.get_by_role("button", name="Start training").click()
-    until_heading(page, "Making your model")
-    page.get_by_text("What it writes while it is trained").click()
-    page.get_by_text("Nothing yet.").wait_for()
-    samples = home_workspace.runs / "finetune-aaaa" / "samples.txt"
-    fake_jobs.until(samples.parent.is_dir)
-    samples.write_text("\n--- step 8\nThe <b>rain</b>.\n")
-    page.get_by_text("The <b>rain</b>.").wait_for()
-    page.get_by_text("After 8 steps").wait_for()
-
-
 def test_a_file_that_is_not_a_blog_is_refused_in_a_sentence(
     empty_page: "Page", expected: list[str], tmp_path: Path
 ) -> None:

@@ -435,25 +435,3 @@ def test_a_page_hears_what_changes(
         await stream
 
     asyncio.run(listen())
-
-
-# --- the samples of a training -------------------------------------------------------------------
-
-
-def test_the_newest_samples_of_the_running_training_are_listed(
-    workspace: Workspace, begin: Begin
-) -> None:
-    state = AppState(workspace, ServeSettings(key=""))
-    state.jobs = jobs = begin("waits")
-    api = page_client(state)
-    assert api.get("/api/samples").json() == []
-    path = workspace.runs / "finetune-old" / "samples.txt"
-    path.parent.mkdir(parents=True)
-    path.write_text("\n--- step 5\nOne text.\n\nIts end.\n\n--- step 9\nTwo.\n")
-    expected = [{"step": 9, "text": "Two."}, {"step": 5, "text": "One text.\n\nIts end."}]
-    assert api.get("/api/samples").json() == expected
-    os.utime(path, (1, 1))
-    id_ = jobs.start(ASKED).id  # whose training has written nothing yet
-    assert api.get("/api/samples").json() == []
-    jobs.stop(id_)
-    wait_until_ended(jobs, id_)

@@ -1,13 +1,10 @@
-"""The jobs of the page, its stream of events, and the samples of a training."""
+"""The jobs of the page, and its stream of events."""
 
 import importlib.util
-import re
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -47,7 +44,6 @@ def routes(state: AppState) -> list[BaseRoute]:
         ),
         json_route(state, "POST", one + "/resume", resume),
         Route("/api/events", changes),
-        json_route(state, "GET", "/api/samples", list_samples),
     ]
 
 
@@ -124,23 +120,3 @@ async def _send_difference(
             await events.send(job, "job")
     if changed := [name for name, at in now.stamps.items() if at != before.stamps[name]]:
         await events.send({"what": changed}, "changed")
-
-
-# --- a training ----------------------------------------------------------------------------------
-
-_MAX_SAMPLES = 3
-_STEP = re.compile(r"^--- step (\d+)\n", re.MULTILINE)
-
-
-def list_samples(state: AppState, _: ApiCall) -> list[dict[str, Any]]:
-    """List what the model in training, or trained last, wrote along the way, the newest first."""
-    since = max((job.began for job in state.jobs.running() if job.kind == "make"), default=0.0)
-    newest, text = since, ""
-    for path in state.workspace.runs.glob("*/samples.txt"):
-        with suppress(OSError):  # deleted meanwhile
-            if (changed := path.stat().st_mtime) >= newest:
-                newest, text = changed, path.read_text("utf-8", "replace")
-    parts = _STEP.split(text)
-    pairs = zip(parts[1::2], parts[2::2], strict=True)
-    samples = [{"step": int(step), "text": text.strip("\n")} for step, text in pairs]
-    return samples[: -_MAX_SAMPLES - 1 : -1]

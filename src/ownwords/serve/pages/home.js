@@ -303,8 +303,6 @@ function lookStep(state) {
 
 // ---- step 3 -----------------------------------------------------------------------------------
 
-const SAMPLES_MS = 3000;
-
 /** The trainings to choose from, the shortest first: by how often a starting model reads the posts. */
 function trainings({ readings }) {
   return readings.map(({ times, minutes, total }, i) => {
@@ -325,30 +323,16 @@ function reading(times) {
   return named[part] ?? t`1/${part} of your posts`;
 }
 
-/** What the model writes while it is trained, reloaded while it is unfolded. */
-function samplesOf(left) {
-  const texts = el("div.stack"), node = folded(t`What it writes while it is trained`, texts);
-  const read = live(left, (signal) => get("/api/samples", {}, signal), (samples) => redraw(texts, samples, () =>
-    (samples.length ? samples.map(({ step, text }) => quote(lines(text), { cite: t`After ${count(step, "step")}` }))
-      : quiet(t`Nothing yet.`))));
-  const again = () => node.open && read().catch(() => {}); // the frame says that the server is gone
-  const timer = setInterval(again, SAMPLES_MS);
-  left.addEventListener("abort", () => clearInterval(timer));
-  node.addEventListener("toggle", again);
-  return node;
-}
-
 function makeStep(state) {
   const made = progress(state.left, () => (newest("make")?.status === "done" ? null : newest("make")),
     { isStaged: true });
   const installing = progress(state.left, () => newest("base"));
-  const body = el("div"), samples = samplesOf(state.left);
+  const body = el("div");
   let isAgain = false;
 
   function draw(status) {
     const job = newest("make"), isOver = !job || job.status === "done", { home: { model }, offer } = state;
     made.update();
-    samples.hidden = !job && !model;
     if (status === "later") return;
     const wantsForm = !isRunning(job) && (isAgain || (isOver && !model));
     redraw(body, [job?.id, job?.status, wantsForm, Boolean(model), offer?.can_train, offer?.bases], () => [
@@ -405,7 +389,7 @@ function makeStep(state) {
   }
 
   return {
-    heading: t`Make my model`, node: el("div.stack", made, body, samples), draw, later: t`Takes minutes, on this machine`,
+    heading: t`Make my model`, node: el("div.stack", made, body), draw, later: t`Takes minutes, on this machine`,
     state(isNext) {
       if (isOpen(newest("make"), state.home.model)) return "now";
       return state.home.model ? "done" : isNext ? "now" : "later";
