@@ -90,6 +90,7 @@ def test_a_draft_is_written_paragraph_by_paragraph(monkeypatch: pytest.MonkeyPat
         "Sure! Here's the paragraph:\n\n{}",
         "Here is a paragraph in the author's voice: {}",
         "**Paragraph:** {}",
+        "Perhaps not in the text: {}",
         "# Lost\n\n{}\n\n---\nLet me know if you want it shorter!",
         "“{}”",
         "{}\n\nNote: I kept the number.",

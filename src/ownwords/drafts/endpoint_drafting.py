@@ -312,7 +312,8 @@ _KIND = r"(?:paragraph|sentence|text|draft|version|rewrite|rewriting|answer|outp
 _PREFACE = re.compile(
     r"\A\W*(?:(?:sure|certainly|of course|okay|absolutely|great)\b[^\n:]{0,80}?[!,.:]\s*)?"
     rf"(?:(?:here|below|this)(?:['’]s| is| are)\b[^\n:]{{0,80}}\b{_KIND}\b[^\n:]{{0,80}}:"
-    rf"|(?:(?:final|revised|rewritten) )?{_KIND}\W{{0,4}}:)\W*?(?=[\w“\"'‘(])",
+    rf"|(?:(?:final|revised|rewritten) )?{_KIND}\W{{0,4}}:"
+    r"|(?:perhaps )?not in the (?:text|notes):)\W*?(?=[\w“\"'‘(])",  # a remark repeated
     re.IGNORECASE,
 )
 _REMARK = re.compile(
