@@ -170,7 +170,7 @@ def test_an_invalid_model_is_not_added(box: Path, home: Path, tmp_path: Path, mo
     for source, message in (
         (tmp_path / "empty", "has no config.json"),
         (tmp_path / "m.gguf", r"m\.gguf is damaged"),
-        (tmp_path / "nowhere", "no folder, no GGUF file, no known base"),
+        (tmp_path / "nowhere", "neither a folder, a GGUF file, a known base"),
     ):
         with pytest.raises(OwnwordsError, match=message):
             install.add(str(source), "x")

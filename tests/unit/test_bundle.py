@@ -351,7 +351,7 @@ def test_a_model_made_of_a_base_carries_its_licence_and_so_does_one_made_of_that
         card = (base / "README.md").read_text()
         assert "\nlicense: gemma\n" in card and "derives from google/tiny" in card
         assert "https://terms.example" in card and card.count("## License") == 1
-        assert "LICENSE.html and NOTICE must go with every copy" in card
+        assert "Include LICENSE.html and NOTICE with every copy" in card
         assert (base / "NOTICE").read_text() == "notice"
         provenance = json.loads((base / "ownwords.json").read_bytes())
         assert provenance["derived_from"] == {"model": "google/tiny", "license": "gemma"}

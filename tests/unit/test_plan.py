@@ -326,4 +326,4 @@ def test_the_forecast_is_compared_with_the_result() -> None:
     assert "worse than expected, by 0.25" in worse[0]
     assert "above" in worse[1]
     assert "below" in worse[2]
-    assert worse[3] == "It stopped early."
+    assert worse[3] == "Training stopped early."

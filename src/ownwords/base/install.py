@@ -54,15 +54,15 @@ def add(
         raise OwnwordsError(f"{path} has no {CONFIG}", hint="give the folder of a complete model")
     if not (path.exists() or known or is_model_name(source)):
         raise OwnwordsError(
-            f"{source!r:.200} is no folder, no GGUF file, no known base and no name on a hub",
+            f"{source!r:.200} is neither a folder, a GGUF file, a known base nor a name on a hub",
             hint="`ownwords base list` shows the known bases; a name on a hub is ORG/NAME, such as"
             " openai-community/gpt2",
         )
     name = name or (known.name if known else catalogue.name_for(str(local or source)))
     if known and known.terms and accepted_terms not in (known.name, known.repository):
         raise OwnwordsError(
-            f"{source} comes under the {known.terms.title} ({known.terms.url}), which you have not"
-            " accepted",
+            f"{source} is subject to the {known.terms.title} ({known.terms.url}), which you"
+            " have not accepted",
             hint=f"read them, then: ownwords base add {source} --accept-terms {known.name}",
         )
     catalogue.check_name(name)

@@ -71,7 +71,7 @@ def fluency(
         lexicon = None
         reason = (
             "The word list is English, but these posts are not, so made-up words cannot be"
-            " recognized."
+            " recognised."
         )
     own = Lexicon.of(training)
     findings = [[_examine(text, own, lexicon) for _, text in kind] for kind in (ours, real)]

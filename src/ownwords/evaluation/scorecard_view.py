@@ -109,7 +109,7 @@ def headline(card: Scorecard) -> list[b.Figure]:
         )
     if card.fluency:
         strange = card.fluency.non_words or card.fluency.new_words
-        label = "made-up words" if card.fluency.non_words else "words new to it"
+        label = "made-up words" if card.fluency.non_words else "words in no training post"
         real = f"{rate(strange.held_out.value)} in your unseen posts" if strange.held_out.of else ""
         rows.append(b.Figure(rate(strange.samples.value), label, real))
     if card.memorised:
@@ -133,7 +133,10 @@ def judged_on(about: ModelFacts) -> str:
         " choosing a model."
     )
     if about.validation_posts:
-        text += " Voice and fluency are also compared with posts held out to choose a model."
+        text += (
+            " Voice and fluency are also compared with posts that were held out to choose the"
+            " model."
+        )
     return text
 
 
@@ -246,8 +249,9 @@ def _prediction(card: Scorecard) -> b.Section:
             b.Paragraph(line=what_bits_mean, detail=True),
             b.Gauges(title="Bits per byte", rows=rows),
             _how(
-                "Each bar is the measured value. The thin line at its end is the 95% confidence"
-                " interval: the range of values with other posts of yours."
+                "Each bar is the measured value. The thin line at its end is the 95%"
+                " confidence interval: with other posts of yours, the value would probably be"
+                " within it."
             ),
         ]
     return _section(card, "prediction", "How well it predicts you", blocks)
@@ -272,9 +276,9 @@ def _voice(card: Scorecard) -> b.Section:
         _share_gauge(_OTHERS, shares.others),
     ]
     meaning = (
-        "Which words follow which, in your posts and in those of other authors today, decides"
-        " who wrote a passage. Words that reveal the topic are masked, and no passage is"
-        " judged by a model that has read it."
+        "A passage is taken for yours, or for another's, by which words follow which in your"
+        " posts and in those of other authors today. Words that reveal the topic are masked,"
+        " and no passage is judged by a model that has read it."
     )
     how = (
         f"Measured on passages of about {count(voice.passage_words, 'word')}:"
@@ -310,8 +314,8 @@ def _fluency(card: Scorecard) -> b.Section:
         else:
             examples += [_example(kind.capitalize(), text) for text in texts[:_EXAMPLES]]
     how = (
-        f"Measured on texts of {count(fluency.passage_words, 'word')}, its own and yours, because"
-        " longer texts repeat more."
+        f"Measured on texts of {count(fluency.passage_words, 'word')}, the model's and yours,"
+        " because longer texts repeat more."
     )
     blocks: list[b.Block] = [b.Beside(blocks=panels)]
     if examples:
@@ -330,8 +334,10 @@ def _copying(card: Scorecard) -> b.Section:
         return _section(card, "copying", title, ())
     by_heart = b.Gauges(
         title="Known by heart",
-        meaning=f"How often, given {count(memorised.words, 'word')} of a post, the model's choices"
-        f" for the next {memorised.words} match the post exactly. For unseen posts that is chance.",
+        meaning=f"How often, given {count(memorised.words, 'word')} of a post, the model's"
+        " choices for"
+        f" the next {memorised.words} match the post exactly. For unseen posts, a match is"
+        " chance.",
         rows=(
             _share_gauge("Training posts", memorised.training, is_ours=True),
             _share_gauge("Unseen posts", memorised.held_out),

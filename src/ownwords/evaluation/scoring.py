@@ -470,11 +470,11 @@ def _notes(run: _Scoring, trained_on: str, samples: int) -> list[str]:
     posts, judged = len(run.corpus.test), run.judged
     judged_bytes = sum(post.bytes for post in judged)
     if not posts:
-        notes.append("No post was held out to tell how well it predicts new ones.")
+        notes.append("No post was held out to measure how well it predicts new ones.")
     elif judged_bytes < run.corpus.test.bytes:
         notes.append(
-            f"{count(len(judged))} of {count(posts, 'held-out post')} were scored, chosen at random"
-            f" and on a slow machine shortened: {size(judged_bytes)}."
+            f"{count(len(judged))} of {count(posts, 'held-out post')} were scored, chosen at"
+            f" random and, on a slow machine, shortened: {size(judged_bytes)} in all."
         )
     wanted = len(run.prompts) + len(run.more_prompts)
     if samples < wanted:

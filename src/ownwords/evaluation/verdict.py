@@ -45,7 +45,7 @@ SENTENCES = {
     COPIES: "It copies you.",
     ANOTHER_VOICE: "It writes, but not like you.",
     UNCLEAR: "It does not clearly write like you yet.",
-    UNTRAINED: "It has learned nothing from your posts: the minutes were too few.",
+    UNTRAINED: "It has learned nothing from your posts: the training was too short.",
     TOO_FEW: "Too few texts were compared to tell whether it writes like you.",
 }
 
@@ -53,7 +53,8 @@ SENTENCES = {
 SMALL_PARAMETERS = 300e6
 NO_SENSE = "A model this small picks up your words and rhythm, but its texts make no sense."
 _READ_BLIND = (
-    "Read blind for sense, from 1 to 5, texts of models this small got 2.1 to 2.9, the author's 5."
+    "Read blind for sense, on a scale from 1 to 5, texts by models this small scored 2.1 to"
+    " 2.9; the author's own scored 5."
 )
 
 # Share of training passages continued word for word: below 0.01 for models trained on many books
@@ -100,7 +101,7 @@ def with_conclusions(card: Scorecard) -> Scorecard:
     elif (
         overall.kind not in (WRITES_LIKE_YOU, COPIES) and epochs is not None and epochs < _ALL_READ
     ):
-        read = f"In training it has read {rate(epochs)} of your posts."
+        read = f"Training read only {rate(epochs)} of your posts."
         overall = replace(overall, because=(*overall.because, read))
     return replace(card, verdicts=(overall, *topics))
 
@@ -173,11 +174,11 @@ def _voice(voice: Voice | None) -> Conclusion:
             " cannot be judged."
         )
         return Conclusion("voice", TOO_FEW if voice.passage_words else UNCLEAR, sentence)
-    base = "" if shares.base is None else f" of the untouched base's, {rate(shares.base.value)};"
+    base = "" if shares.base is None else f" {rate(shares.base.value)} of the untouched base's,"
     sentence = (
-        f"{rate_with_range(shares.samples)} of its passages are taken for yours;{base} of your own"
-        f" held-out ones, {rate(shares.held_out.value)}; of other authors' today,"
-        f" {rate(shares.others.value)}."
+        f"{rate_with_range(shares.samples)} of its passages are taken for yours, compared"
+        f" with{base} {rate(shares.held_out.value)} of your own held-out ones and"
+        f" {rate(shares.others.value)} of other authors' today."
     )
     kinds = {"above": YOURS, "below": NOT_YOURS, "unsure": UNCLEAR, "unknown": TOO_FEW}
     kind = kinds[_side(shares.samples, shares.halfway)]
@@ -192,7 +193,7 @@ def _fluency(fluency: Fluency | None) -> Conclusion:
         return Conclusion("fluency", TOO_FEW, "Its fluency was not measured.")
     if fluency.passage_words < MIN_WORDS:
         words = count(fluency.passage_words, "word")
-        return Conclusion("fluency", GIBBERISH, f"It hardly writes anything: {words} a sample.")
+        return Conclusion("fluency", GIBBERISH, f"It hardly writes anything: {words} per sample.")
     parts, sides, is_gibberish = [], [], False
     for field, limit, gibberish, mentioned, wording in _MEASURES:
         pair = fluency.measured(field)
@@ -241,7 +242,10 @@ def _copying(memorised: Memorised | None) -> Conclusion:
     words = count(most, "word")
     sentence = f"It does not copy you: its longest passage from your posts has {words}"
     if memorised.real.words:
-        yours = f"your own held-out posts share up to {count(memorised.real.words, 'word')}"
+        yours = (
+            f"your own held-out posts share up to {count(memorised.real.words, 'word')} in a row"
+            " with the others"
+        )
         sentence = f"{sentence}; {yours}"
     return Conclusion("copying", OWN_WORDS, f"{sentence}.")
 

@@ -148,7 +148,7 @@ def check_replaceable(folder: Path, config: str = CONFIG) -> None:
     others = {name for name in names if not _MODEL_FILES.fullmatch(name)}
     if others or (names and config not in names):
         raise ModelError(
-            f"{folder} is not replaced, as it holds files that do not belong to a model:"
+            f"{folder} is not replaced, because it holds files that do not belong to a model:"
             f" {preview(others or names)}",
             hint="give an empty or new folder, or move them away",
         )

@@ -252,10 +252,10 @@ class BaseLicense:
             front += f"license_link: {self.link}\n" if self.link else ""
             link = f", {self.link}" if self.link else ""
             papers = " and ".join(sorted(self.files))
-            goes = f" {papers} must go with every copy." if papers else ""
+            goes = f" Include {papers} with every copy." if papers else ""
             section = (
-                f"\n## License\n\nThis model derives from {self.base_model} and comes under its"
-                f" license ({self.license}{link}).{goes}\n"
+                f"\n## License\n\nThis model is derived from {self.base_model} and is subject"
+                f" to its license ({self.license}{link}).{goes}\n"
             )
         return (
             "---\nlibrary_name: transformers\npipeline_tag: text-generation\ntags:\n- ownwords\n"

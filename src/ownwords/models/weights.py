@@ -92,7 +92,8 @@ def _narrowed(block: Tensor, dtype: torch.dtype, name: str) -> Tensor:
     cast = block.to(dtype)
     if dtype is torch.float16 and bool((cast.isinf() & ~block.isinf()).any()):
         raise ModelError(
-            f"{name!r} holds {block.abs().max().item():,.0f}, but float16 ends at 65,504",
+            f"{name!r} holds {block.abs().max().item():,.0f}, but the largest float16 number"
+            " is 65,504",
             hint="use bfloat16, which has the range of float32",
         )
     return cast

@@ -140,7 +140,9 @@ class SpecialTokensConfig:
         start, end = (_content(name, config, named) for name in ("bos_token", "eos_token"))
         texts: list[Any] = [start, end, template]
         if wrong := [text for text in texts if not isinstance(text, str | None)]:
-            raise TokenizerError(f"{CONFIG}: {str(wrong[0])[:50]!r} is no text of a token or chat")
+            raise TokenizerError(
+                f"{CONFIG}: {str(wrong[0])[:50]!r} is neither a token nor a chat template"
+            )
         begins = begins_with_token(document.get("post_processor"))
         adds_start = begins or config.get("add_bos_token") is True
         return cls(texts[0], texts[1], texts[2], adds_start)

@@ -209,7 +209,7 @@ class TrainingState:
         self._restore(checkpoint)
         self._saved_step = checkpoint.step
         if self.record.stopped:
-            self._note("This run has ended before; its weights are taken.")
+            self._note("This run has already finished; its weights are used.")
         elif checkpoint.step:
             steps = self.record.total_steps(self._loop.steps)
             self._note(f"Resuming after step {checkpoint.step:,} of {steps:,}.")

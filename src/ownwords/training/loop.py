@@ -392,7 +392,7 @@ class _TrainingLoop:
             raise TrainingError(
                 f"{problem}, after {MAX_ROLLBACKS} rollbacks, each to half the learning rate",
                 hint="start another run with lower learning rates (optim.learning_rate,"
-                " optim.muon_lr), and with train.precision=float32 if it was another",
+                " optim.muon_lr), and with train.precision=float32 if it was different",
             )
         self.restore_checkpoint(problem, lr_factor=0.5)
         self.stage.note(

@@ -488,12 +488,12 @@ class _Planner:
             source, origin = MEASURED, "measured"
         self.choose("train.steps", run.steps, why, source, origin)
         most = times(run.max_steps * tokens / self.tokens * (1 - self.replay))
-        why = f"on a faster machine, too: reading the text more than {most} memorises it"
+        why = f"the limit on any machine: reading the text more than {most} memorises it"
         if self.steps_are_fixed:
             why = "the steps that you set"
         self.choose("train.max_steps", run.max_steps, why)
         multiplied = run.precision if run.precision in ("float32", "int16") else "bfloat16"
-        why = f"this device multiplies {multiplied} fastest"
+        why = f"this device computes fastest in {multiplied}"
         if len(facts.speeds.step_times) > 1:
             rates = []
             for name, each in facts.speeds.step_times.items():
@@ -649,7 +649,8 @@ class _Planner:
         self.choose(
             "train.patience",
             max(3, math.ceil(constants.patience * evaluations)),
-            "the final decay gains most, so no progress before it is no reason to stop",
+            "most of the gain comes in the final decay, so a lack of progress before it is no"
+            " reason to stop",
             ESTIMATE,
         )
         self.choose(
@@ -727,7 +728,7 @@ def compare_forecast(
     off = _off(tokens, expected.tokens)
     sentences.append(f"Tokens: {number(tokens)}, expected {number(expected.tokens)} ({off}).")
     if stopped_early:
-        sentences.append("It stopped early.")
+        sentences.append("Training stopped early.")
     if memory_bytes:
         off, forecast = _off(memory_bytes, expected.memory_bytes), size(expected.memory_bytes)
         sentences.append(f"Memory: {size(memory_bytes)} at most, expected {forecast} ({off}).")

@@ -370,8 +370,9 @@ class TrainingSession:
                 if usual.expected.seconds < longest_s:
                     plan = usual
                     self.progress.note(
-                        "This machine is slower at the moment than expected. If it stays so,"
-                        f" training takes longer than asked: up to {duration(longest_s)}."
+                        "This machine is slower than expected at the moment. If it stays"
+                        " slow, training takes longer than asked: up to"
+                        f" {duration(longest_s)}."
                     )
             write_atomically(path, plan.to_toml())
             return plan
@@ -576,7 +577,7 @@ class TrainingSession:
             )
             if kept:
                 library.forget_score()
-                self.progress.note(f"The model before this one is kept as {kept.name}.")
+                self.progress.note(f"The previous model is kept as {kept.name}.")
         self.world.close()
         return made
 

@@ -204,7 +204,7 @@ class _Header:
             is_placed = entry.offset >= end and not entry.offset % alignment
             end = entry.offset + entry.nbytes
             if not is_placed or data_start + end > self._size or entry.name in tensors:
-                raise self._broken(f"the place of its tensor {preview([entry.name])} is wrong")
+                raise self._broken(f"the offset of its tensor {preview([entry.name])} is wrong")
             tensors[entry.name] = replace(entry, offset=data_start + entry.offset)
         return tensors
 

@@ -281,7 +281,7 @@ def _byte_level_parts(metadata: Mapping[str, Value]) -> dict[str, Any]:
         )
     merges = metadata.get("tokenizer.ggml.merges", [])
     if not isinstance(merges, list):
-        raise ModelError("the GGUF file's merges are no list of texts")
+        raise ModelError("the GGUF file's merges are not a list of strings")
     patterns = PRE_TOKENIZERS[pre][0] if merges else ()
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
     steps: list[dict[str, Any]] = []
@@ -345,7 +345,7 @@ def _sentencepiece_parts(
 ) -> dict[str, Any]:
     """Return the parts of tokenizer.json, without the vocabulary, from GGUF metadata."""
     if max(map(len, tokens), default=0) > _LONGEST_TOKEN:
-        raise ModelError(f"the GGUF file has a token of over {_LONGEST_TOKEN:,} letters")
+        raise ModelError(f"the GGUF file has a token of more than {_LONGEST_TOKEN:,} characters")
     scores = _numbers(metadata, "scores", len(tokens))
     prefixed = metadata.get("tokenizer.ggml.add_space_prefix", True) is True
     spaces = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}
