@@ -70,7 +70,6 @@ def fluency(
         non_words=non_words or beside(0.011, 0.006),
         unknown_names=beside(0.004, 0.005),
         broken=broken or beside(0.09, 0.06),
-        examples={"non-words": ("snabbering", "wulm"), "doubled word": ("It was was a pity.",)},
     )
 
 
@@ -204,7 +203,6 @@ def bare() -> Scorecard:
                 fluency(),
                 **figures,  # type: ignore[arg-type]
                 non_words=None,
-                examples={},
                 reason="There is no list of words here to know non-words by.",
             ),
             memorised=Memorised(40, none, none, unguarded=uncopied, guarded=None, real=uncopied),

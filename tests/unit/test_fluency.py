@@ -1,6 +1,5 @@
 """Sentences, words and repetitions: broken ones are detected, ordinary ones are not."""
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from hypothesis import strategies as st
 
 from growth import is_far_from_quadratic
 from ownwords.core.errors import OwnwordsError
-from ownwords.evaluation.fluency import fluency, openings, repetition, sentences
+from ownwords.evaluation.fluency import broken_sentences, fluency, openings, repetition
 from ownwords.language.words import FOLDER, WORDS_FILE, Lexicon, begins_sentence, words_in
 
 PROSE = """\
@@ -25,10 +24,6 @@ forgives."""
 PROSE = " ".join(PROSE.split())
 
 
-def faults(text: str) -> list[tuple[str, ...]]:
-    return [sentence.faults for sentence in sentences(text)]
-
-
 @pytest.fixture(scope="module")
 def lexicon() -> Lexicon:
     return Lexicon.load()
@@ -37,8 +32,8 @@ def lexicon() -> Lexicon:
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        (faults, "." * 15_000 + "x"),
-        (faults, "e.g. " * 6_000),
+        (broken_sentences, "." * 15_000 + "x"),
+        (broken_sentences, "e.g. " * 6_000),
         (words_in, "語" * 60_000),
         (lambda text: openings(text, 5), "one two three four five six " + ". " * 10_000),
     ],
@@ -66,43 +61,36 @@ def test_repeated_marks_take_time_in_proportion(call: Callable[[str], object], t
     ],
 )
 def test_human_text_is_not_called_broken(text: str) -> None:
-    parsed = sentences(text)
-    assert parsed
-    assert [sentence for sentence in parsed if sentence.faults] == []
+    assert {*broken_sentences(text)} == {False}
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("He went. the dog stayed. All was well.", [(), ("small letter",), ()]),
-        ("All was well (or was it. He went home. She went too.", [("unpaired mark",), (), ()]),
-        ("Well. It was late), he said. So they left.", [(), ("unpaired mark",), ()]),
-        ('Fine. He said "no. She left.\n\nThe end.', [(), ("unpaired mark",), (), ()]),
-        ("I saw the the dog. He saw me.", [("doubled word",), ()]),
-        ("He went " + "on and " * 40 + "stopped. Good.", [("too long",), ()]),
-        (
-            "It was one of those days on which all that could go wrong went\n\nSo.",
-            [("no end",), ()],
-        ),
+        ("He went. the dog stayed. All was well.", [False, True, False]),
+        ("All was well (or was it. He went home. She went too.", [True, False, False]),
+        ("Well. It was late), he said. So they left.", [False, True, False]),
+        ('Fine. He said "no. She left.\n\nThe end.', [False, True, False, False]),
+        ("I saw the the dog. He saw me.", [True, False]),
+        ("He went " + "on and " * 40 + "stopped. Good.", [True, False]),
+        ("It was one of those days on which all that could go wrong went\n\nSo.", [True, False]),
     ],
 )
-def test_broken_sentences_are_detected(text: str, expected: list[tuple[str, ...]]) -> None:
+def test_broken_sentences_are_detected(text: str, expected: list[bool]) -> None:
     # Between two lines: what may be cut out of a longer text has its ends excused.
-    assert faults(f"It is so.\n\n{text}\n\nAnd so on.")[1:-1] == expected
+    assert broken_sentences(f"It is so.\n\n{text}\n\nAnd so on.")[1:-1] == expected
 
 
 def test_truncated_passages_are_not_called_broken() -> None:
-    assert faults('of it," he said. "I am (as you') == [()]
-    assert faults("which is why. I went") == [()]
-    assert faults('It was. "Yes, (he said. I') == [(), ("unpaired mark",)]
+    assert broken_sentences('of it," he said. "I am (as you') == [False]
+    assert broken_sentences("which is why. I went") == [False]
+    assert broken_sentences('It was. "Yes, (he said. I') == [False, True]
 
 
 @settings(max_examples=60)
 @given(st.text(alphabet="aB .,!?\"'()[]“”\n-1:", max_size=120))
-def test_sentences_cover_any_text(text: str) -> None:
-    for sentence in sentences(text):
-        assert sentence.text in text
-        assert re.search(r"[^\W_]", sentence.text)
+def test_any_text_can_be_judged(text: str) -> None:
+    assert len(broken_sentences(text)) <= len(text)
 
 
 @given(st.lists(st.sampled_from("abc"), max_size=40))
@@ -126,7 +114,6 @@ def test_invented_words_are_distinguished_from_names_and_numbers(lexicon: Lexico
     scores = fluency([text], [PROSE], [PROSE], lexicon)
     assert scores.non_words
     assert scores.unknown_names
-    assert scores.examples["non-words"] == ("thrimble", "blunged")
     words = len(words_in(text))
     assert words == 19
     assert scores.non_words.samples.value == pytest.approx(2 / words)

@@ -7,17 +7,15 @@ repeat themselves less and contain fewer rare words.
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Literal, NamedTuple, get_args
 
 from ownwords.core.text import END_MARK, count_words, distinct, hash_words, shingles
 from ownwords.core.text import sentences as sentence_spans
 from ownwords.evaluation.intervals import PairedEstimate, beside, rate
 from ownwords.language.words import Lexicon, begins_sentence, is_in_the_language, words_in
 
-_EXAMPLES = 8
 _RUN = 4  # words; a run of this length rarely occurs twice on a page of real text
 _SENTENCE = re.compile(r"[.!?…][\"'”’»)\]]*\s++(?=\W{0,40}[^\W\da-z_])|[。！？]")
 
@@ -32,19 +30,12 @@ class Fluency:
     non_words: PairedEstimate | None  # also not in the lexicon; without names and numbers
     unknown_names: PairedEstimate | None  # the same for capitalized words in mid-sentence
     broken: PairedEstimate  # sentences with any fault
-    examples: Mapping[str, tuple[str, ...]]  # of the samples: non-words, broken sentences by fault
     reason: str = ""  # why something is None
 
     def measured(self, field: str) -> PairedEstimate | None:
         """Return a figure; None if it was not measured, or if `non_words` replaces it."""
         pair: PairedEstimate | None = getattr(self, field)
         return None if field == "new_words" and self.non_words else pair
-
-
-class _TextFindings(NamedTuple):
-    counts: Counter[str]
-    strange: tuple[str, ...]
-    broken: tuple["Sentence", ...]
 
 
 def fluency(
@@ -79,7 +70,7 @@ def fluency(
 
     def share(part: str, total: str) -> PairedEstimate:
         sides = [
-            rate([text.counts[part] for text in kind], [text.counts[total] for text in kind], of)
+            rate([text[part] for text in kind], [text[total] for text in kind], of)
             for kind, of in zip(findings, sources, strict=True)
         ]
         return beside(*sides)
@@ -91,7 +82,6 @@ def fluency(
         non_words=share("non-words", "judged") if lexicon else None,
         unknown_names=share("unknown names", "judged") if lexicon else None,
         broken=share("broken", "sentences"),
-        examples=_examples(findings[0]),
         reason=reason,
     )
 
@@ -127,19 +117,17 @@ def _beginning(text: str, after: int, near: int) -> int:
     return line + 1 if line >= 0 else len(text)
 
 
-def _examine(text: str, own: Lexicon, lexicon: Lexicon | None) -> _TextFindings:
-    """Count the faults of a text, and collect its made-up words and broken sentences."""
+def _examine(text: str, own: Lexicon, lexicon: Lexicon | None) -> Counter[str]:
+    """Count the words, sentences and runs of words of a text, and their faults."""
     runs, repeated = repetition(text)
-    words, parsed = words_in(text), sentences(text)
-    broken = tuple(sentence for sentence in parsed if sentence.faults)
+    words, broken = words_in(text), broken_sentences(text)
     counts = Counter(
         runs=runs,
         repeated=repeated,
-        sentences=len(parsed),
-        broken=len(broken),
+        sentences=len(broken),
+        broken=sum(broken),
         judged=len(words),
     )
-    strange: list[str] = []
     for match in words:
         word = match[0]
         if own.knows(word):
@@ -149,25 +137,9 @@ def _examine(text: str, own: Lexicon, lexicon: Lexicon | None) -> _TextFindings:
             continue
         if not word[0].isupper():
             counts["non-words"] += 1
-            strange.append(word)
         elif not begins_sentence(match):  # at the start, a capital does not indicate a name
             counts["unknown names"] += 1
-    return _TextFindings(counts, tuple(strange), broken)
-
-
-def _examples(findings: Sequence[_TextFindings]) -> dict[str, tuple[str, ...]]:
-    """Return examples of each fault, the most frequent first."""
-    strange = Counter(word for text in findings for word in text.strange)
-    examples = {"non-words": tuple(word for word, _ in strange.most_common(_EXAMPLES))}
-    for fault in FAULTS:
-        broken = [
-            sentence.text
-            for text in findings
-            for sentence in text.broken
-            if fault in sentence.faults
-        ]
-        examples[fault] = tuple(broken[:_EXAMPLES])
-    return examples
+    return counts
 
 
 def repetition(text: str) -> tuple[int, int]:
@@ -183,8 +155,6 @@ def repetition(text: str) -> tuple[int, int]:
 # end mark is a heading or a list item, not a sentence. A passage cut from a longer text may begin
 # within quotes and end anywhere: neither counts as a fault.
 
-Fault = Literal["no end", "unpaired mark", "small letter", "too long", "doubled word"]
-FAULTS: tuple[Fault, ...] = get_args(Fault)
 HEADING_WORDS = 12  # a longer line should have an end mark
 MAX_SENTENCE = 60  # words; an author who writes longer ones has them in held-out posts, too
 
@@ -198,17 +168,9 @@ _SMILEY = re.compile(r"[:;=]-?[()]")
 _GOES_ON = (":", ";", ",", "—", "–", "-")  # continues below with a list or a quotation
 
 
-@dataclass(frozen=True, slots=True)
-class Sentence:
-    """The text of a sentence and its faults."""
-
-    text: str
-    faults: tuple[Fault, ...]
-
-
-def sentences(text: str) -> list[Sentence]:
-    """Split a text into sentences with their faults; skip the last one if the text cuts it off."""
-    judged: list[Sentence] = []
+def broken_sentences(text: str) -> list[bool]:
+    """Return whether each sentence of a text is broken, without one that the text cuts off."""
+    judged: list[bool] = []
     lines = _lines(text)
     after_end = False  # whether the line before ended a sentence
     for number, line in enumerate(lines):
@@ -223,22 +185,19 @@ def sentences(text: str) -> list[Sentence]:
         cut_from = spans[-1][0] if is_last else len(line)
         unpaired = _unpaired(line, following, is_first=number == 0, cut_from=cut_from)
         for start, end in spans[:-1] if is_cut else spans:
-            sentence, faults = line[start:end], list[Fault]()
-            if end == len(line) and not has_end and not line.endswith(_GOES_ON):
-                faults.append("no end")
-            if any(start <= at < end for at in unpaired):
-                faults.append("unpaired mark")
-            first = next(filter(str.isalnum, sentence), "")
-            if first.islower() and (start or after_end):
-                faults.append("small letter")
+            sentence = line[start:end]
             words = len(_WORD.findall(sentence))
-            if words > MAX_SENTENCE:
-                faults.append("too long")
+            first = next(filter(str.isalnum, sentence), "")
             doubled = {match[1].casefold() for match in _DOUBLED.finditer(sentence)}
-            if doubled - _DOUBLED_CORRECTLY:
-                faults.append("doubled word")
+            is_broken = (
+                (end == len(line) and not has_end and not line.endswith(_GOES_ON))
+                or any(start <= at < end for at in unpaired)
+                or (first.islower() and (start > 0 or after_end))
+                or words > MAX_SENTENCE
+                or bool(doubled - _DOUBLED_CORRECTLY)
+            )
             if words:
-                judged.append(Sentence(sentence.strip(), tuple(faults)))
+                judged.append(is_broken)
         after_end = has_end
     return judged
 

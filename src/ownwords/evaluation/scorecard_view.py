@@ -24,7 +24,6 @@ from ownwords.view.format import count, day, plain, quoted, size
 _NO_RANGE = "too few posts for a range"
 _UNIFORM_BITS = 8  # bits per byte of a uniform guess
 _YOURS, _MODELS, _OTHERS = "Your held-out posts", "What it writes", "Other authors"
-_EXAMPLES = 3  # broken sentences of each kind
 _MIN_LINE = 60  # characters that a line takes up
 _MEASURES = (
     (
@@ -306,26 +305,12 @@ def _fluency(card: Scorecard) -> b.Section:
         for field, label, meaning in _MEASURES
         if (pair := fluency.measured(field))
     ]
-    examples: list[b.Item] = []
-    for kind, texts in fluency.examples.items():
-        if kind == "non-words":
-            words = ", ".join(plain(text, 40) for text in texts)
-            examples += [b.Item(title=f"Made-up words: {words}")] if words else []
-        else:
-            examples += [_example(kind.capitalize(), text) for text in texts[:_EXAMPLES]]
     how = (
         f"Measured on texts of {count(fluency.passage_words, 'word')}, the model's and yours,"
         " because longer texts repeat more."
     )
-    blocks: list[b.Block] = [b.Beside(blocks=panels)]
-    if examples:
-        listed = b.Items(rows=examples, style="notes")
-        blocks.append(b.Fold(summary="Examples from the samples", blocks=[listed]))
-    return _section(card, "fluency", title, [*blocks, _how(f"{how} {fluency.reason}".strip())])
-
-
-def _example(label: str, text: str) -> b.Item:
-    return b.Item(title=(f"{label}: ", b.Span(plain(text, 240), "quote")))
+    blocks = [b.Beside(blocks=panels), _how(f"{how} {fluency.reason}".strip())]
+    return _section(card, "fluency", title, blocks)
 
 
 def _copying(card: Scorecard) -> b.Section:
