@@ -352,7 +352,7 @@ def test_questions_are_asked_only_on_a_terminal(
         (["make", "blog", "--minutes", "x"], 'invalid value for --minutes: unable to convert "x"'),
         (["look", "blog", "--yes=3"], "invalid value for --yes"),
         (["look", "--drfts", "x"], "unknown option: --drfts. Did you mean --drafts?"),
-        (["look"], 'command "look" parameter PATH requires an argument'),
+        (["look"], "ownwords look needs a PATH"),
         (["doctor", "now"], "ownwords doctor does not take 'now'"),
         (
             ["doctor", "--set", "archive.draft=1"],

@@ -157,8 +157,13 @@ def build() -> "App":
 
 def _usage_error(error: "CycloptsError", verb: str) -> str:
     """Return the message for an error of the parser."""
-    from cyclopts import UnusedCliTokensError
+    from cyclopts import MissingArgumentError, UnusedCliTokensError
 
+    if isinstance(error, MissingArgumentError) and error.argument:
+        name = error.argument.name
+        if error.argument.index is None:
+            return f"{name} needs a value"
+        return f"{verb} needs a {name.lstrip('-').upper()}"
     if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
         return f"{verb} does not take {error.unused_tokens[0]!r}"
     message = str(error).replace("into float", "into a number").replace("into int", "into a number")

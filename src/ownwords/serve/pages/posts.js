@@ -64,7 +64,7 @@ async function list(body, where, left) {
     return get("/api/corpus/posts", { ...asked, most: PAGE }, signal);
   }, (page) => {
     const { learned_words: learned, held_out_words: held, left_out_words: out } = page;
-    const parts = [learned && t`${count(learned)} for training`, held && t`${count(held)} held back to judge the model`,
+    const parts = [learned && t`${count(learned)} for training`, held && t`${count(held)} held out to judge the model`,
       out && t`${count(out)} left out`].filter(Boolean);
     fill(summary, t`${said(page.texts)}, ${count(page.own_words, "word")} of yours: ${parts.join(", ")}.`);
     fill(rows, decideAll(page), tableOf(page));
