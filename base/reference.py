@@ -1,6 +1,7 @@
 """Count the reference that texts are compared with: words, and how others write.
 
     python base/reference.py books-1.txt.xz books-2.txt.xz --modern modern-1.txt.xz
+    python base/reference.py --language de --modern german.txt.xz
 
 Each file holds documents that begin with the character U+001C and, on a line, their name:
 "Author/Title.md" or "source/number"; "peps/...rst" are Python Enhancement Proposals. Writes two
@@ -23,14 +24,14 @@ import numpy as np
 from ownwords.core.errors import OwnwordsError
 from ownwords.core.workspace import write_atomically
 from ownwords.evaluation.style import (
-    AUTHORS_FILE,
     LENGTHS,
     UNIT,
     Pairs,
     ReferenceAuthors,
     StyleVocabulary,
+    authors_file,
 )
-from ownwords.language.words import FOLDER, WORDS_FILE, Lexicon, folded, words_in
+from ownwords.language.words import FOLDER, WORDS_FILE, Lexicon, folded, language, words_in
 
 OUT = Path(__file__).resolve().parents[1] / "src" / "ownwords" / "evaluation" / "reference"
 DIVIDER = "\x1c"
@@ -45,7 +46,7 @@ FREQUENT = 400  # of them are used to detect the language of a text
 PASSAGES, MIN_PASSAGES = 20, 3  # of a source
 
 _PARTED = re.compile(r"\w+-\s+\w+|-\w+")
-_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
+_WORD = r"[^\W\d_]+(?:['’][^\W\d_]+)?"
 
 
 def main() -> int:
@@ -53,6 +54,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("books", nargs="*", type=Path, help="without, the words stay as they are")
     parser.add_argument("--modern", nargs="+", type=Path, required=True)
+    parser.add_argument("--language", default="en", help="of the modern texts")
     parser.add_argument("--out", type=Path, default=OUT)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
@@ -60,7 +62,7 @@ def main() -> int:
     for path in args.modern:
         for name, text in documents(path):
             texts[name.partition("/")[0]].append(text)
-    authors = modern_authors(texts, VOCABULARY)
+    authors = modern_authors(texts, VOCABULARY, args.language)
     path = save_authors(authors, args.out)
     print(f"{len(authors.sources)} sources, {len(authors.passages):,} passages")
     print(f"{path}: {path.stat().st_size:,} bytes")
@@ -144,19 +146,22 @@ def proposal_prose(text: str) -> str:
     return "\n\n".join(paragraphs)
 
 
-def modern_authors(texts: Mapping[str, Sequence[str]], words: int) -> ReferenceAuthors:
+def modern_authors(
+    texts: Mapping[str, Sequence[str]], words: int, code: str = "en"
+) -> ReferenceAuthors:
     """Count passages of each source, from as many of its documents as possible."""
+    word_pattern = re.compile(language(code)["style"].get("short_forms", "") + _WORD)
     spread: Counter[str] = Counter()
     often: Counter[str] = Counter()
     for documents_of in texts.values():
         counts: Counter[str] = Counter()
         for text in documents_of:
-            counts.update(word.lower().replace("’", "'") for word in _WORD.findall(text))
+            counts.update(word.lower().replace("’", "'") for word in word_pattern.findall(text))
         spread.update(counts.keys())
         total = counts.total()
         often.update({word: n / total for word, n in counts.items()})  # type: ignore[arg-type]
     ranked = sorted(spread, key=lambda word: (-spread[word], -often[word], word))
-    vocabulary = StyleVocabulary(ranked[:words])
+    vocabulary = StyleVocabulary(ranked[:words], code)
     sources: list[str] = []
     passages: list[Pairs] = []
     source_of: list[int] = []
@@ -202,8 +207,9 @@ def save_authors(authors: ReferenceAuthors, folder: Path) -> Path:
         sources=np.frombuffer("\n".join(authors.sources).encode(), np.uint8),
         vocabulary=np.frombuffer("\n".join(authors.vocabulary.words).encode(), np.uint8),
     )
-    write_atomically(folder / AUTHORS_FILE, lzma.compress(file.getvalue(), preset=9))
-    return folder / AUTHORS_FILE
+    path = folder / authors_file(authors.vocabulary.code)
+    write_atomically(path, lzma.compress(file.getvalue(), preset=9))
+    return path
 
 
 def save_lexicon(lexicon: Lexicon, folder: Path) -> Path:

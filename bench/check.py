@@ -2,11 +2,13 @@
 
     python bench/check.py TEXTS.txt.xz [--only SOURCE]... [--workspace FOLDER.ownwords]...
     python bench/check.py TEXTS.txt.xz --rewritten FILE.tsv
+    python bench/check.py TEXTS.txt.xz --areas
 
 A file holds documents that begin with the character U+001C and "source/number" on a line. A fifth
 of each author's posts is held out; others' sources are held out as well. Prints the areas under the
 ROC curve for passages of about 250 and 80 words, and the share of sentences that `check` marks: of
 others' sentences, three of which are planted into each held-out post, and of the author's own.
+With --areas it prints only the areas. All texts are in one language.
 
 Each line of FILE has a source, a passage of a held-out post, and the same passage rewritten
 neutrally. Prints how often a passage scores above a rewritten one: any, and its own.
@@ -35,6 +37,7 @@ def main() -> None:
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--workspace", action="append", default=[], type=Path)
     parser.add_argument("--rewritten", type=Path)
+    parser.add_argument("--areas", action="store_true")
     args = parser.parse_args()
     posts: dict[str, list[str]] = defaultdict(list)
     for path in args.texts:
@@ -46,12 +49,15 @@ def main() -> None:
             corpus = load_corpus(archive)
             sides = (corpus.train, corpus.validation, corpus.test)
             posts[workspace.stem] = [post.text for side in sides for post in side]
-    others = ReferenceAuthors.load()
+    others = ReferenceAuthors.of([post for of in posts.values() for post in of])
     if args.rewritten:
         against_rewritten(args.rewritten, posts, others)
         return
     for name in args.only or posts:
         found = [f"{words}: {auc:.3f}" for words, auc in areas(name, posts[name], others)]
+        if args.areas:
+            print(name, *found, flush=True)
+            continue
         foreign, own, seconds = planted(name, posts, others)
         print(
             name, *found, f"marked: foreign {foreign:.2f}, own {own:.2f}; {seconds:.2f} s a draft"

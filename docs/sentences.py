@@ -17,6 +17,7 @@ from pathlib import Path
 import ownwords
 from ownwords.drafts.voice_card import GROUPS
 from ownwords.evaluation.manner import measures
+from ownwords.language.words import in_all_languages
 
 SOURCE = Path(ownwords.__file__).parent
 PAGES = SOURCE / "serve" / "pages"
@@ -100,7 +101,8 @@ def sentences() -> set[str]:
         found.update(_of_table(tomllib.loads((SOURCE / name).read_text("utf-8"))))
     for name in NAMES:
         found.update(tomllib.loads((SOURCE / name).read_text("utf-8")))
-    found.update([*GROUPS.values(), *(each.label for each in measures() if each.label[0] != "“")])
+    counted = {each.label for code in in_all_languages("voice") for each in measures(code)}
+    found.update([*GROUPS.values(), *(label for label in counted if label[0] != "“")])
     return {each for each in found if re.search("[A-Za-z]", PLACE.sub("", each))}
 
 

@@ -132,7 +132,7 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     # Voice and fluency have tests of their own.
     vars(scoring)["Lexicon"] = vars(scoring)["ReferenceAuthors"] = SimpleNamespace(
-        load=lambda: None
+        load=lambda: None, of=lambda _: None
     )
     vars(recipes)["_SAMPLE_BYTES"] = 8
     throughput.measure_speeds = lambda device, *_, **__: throughput.assumed_speeds(device)

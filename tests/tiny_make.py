@@ -45,7 +45,7 @@ def skip_measurements(patch: "pytest.MonkeyPatch", folder: Path) -> None:
     # These have tests of their own.
     patch.setattr(recipes, "_SAMPLE_BYTES", 8)
     for reference in ("Lexicon", "ReferenceAuthors"):
-        patch.setattr(scoring, reference, SimpleNamespace(load=lambda: None))
+        patch.setattr(scoring, reference, SimpleNamespace(load=lambda: None, of=lambda _: None))
 
 
 def write_blog(folder: Path, posts: int = 24) -> Path:

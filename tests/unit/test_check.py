@@ -2,6 +2,8 @@
 
 import json
 import lzma
+import random
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +18,9 @@ from ownwords.archive.store import Archive
 from ownwords.cli.main import main
 from ownwords.core.errors import CorpusError, OwnwordsError
 from ownwords.drafts.check import AuthorStyle, check_view, verdict
-from ownwords.evaluation.style import MachineJudge, Normal, ReferenceAuthors
+from ownwords.drafts.rewriting import Habits
+from ownwords.drafts.voice_card import voice_card
+from ownwords.evaluation.style import MachineJudge, Normal, ReferenceAuthors, StyleVocabulary
 from ownwords.view import blocks as b
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -234,3 +238,82 @@ def test_what_was_learned_is_kept_until_the_posts_change(tmp_path: Path) -> None
         archive.set_meta("state", "another")
         AuthorStyle.of(archive)
     assert kept.read_bytes() != stored
+
+
+LETTERS = "bdfgklmnprtvaeiou"
+SPOKEN = {
+    "de": (
+        "Ich glaube, der Zug war wieder zu spät, aber das war mir egal.",
+        "Man könnte also meinen, dass ich nie pünktlich bin; das stimmt ja auch.",
+        "Wenn es regnet, gehe ich trotzdem gern ans Wasser und sehe den Booten zu.",
+        "Das kann man so machen, wenn man die Zeit dafür hat.",
+    ),
+    "fr": (
+        "Je crois que le train était encore en retard, mais ça m’était bien égal.",
+        "On pourrait donc penser que je n’arrive jamais à l’heure ; c’est d’ailleurs vrai.",
+        "Quand il pleut, j’aime quand même aller au bord de l’eau, et je regarde les bateaux.",
+        "C’est ce qu’on peut faire, si on a le temps pour ça !",
+    ),
+    "es": (
+        "Creo que el tren llegó tarde otra vez, pero la verdad es que me daba igual.",
+        "¿Se podría pensar que nunca llego a la hora? Pues sí, y además es verdad.",
+        "Cuando llueve me gusta ir al agua de todas formas, y miro los barcos un rato.",
+        "Eso es lo que se puede hacer, si uno tiene tiempo para ello.",
+    ),
+}
+
+
+@pytest.mark.parametrize("code", SPOKEN)
+def test_a_draft_in_another_language_is_compared_with_people_of_that_language(
+    tmp_path: Path, code: str
+) -> None:
+    rng, folder = random.Random(1), tmp_path / "blog"
+    folder.mkdir()
+
+    def varied(sentence: str) -> str:  # so that no post is a copy of another
+        return re.sub(
+            r"(\w+ \w+ \w+)(?= )", lambda m: f"{m[0]} {''.join(rng.sample(LETTERS, 5))}", sentence
+        )
+
+    for n in range(14):
+        paragraphs = (rng.choices(SPOKEN[code], k=4) for _ in range(6))
+        text = "\n\n".join(" ".join(map(varied, each)) for each in paragraphs)
+        (folder / f"{n}.md").write_text(f"# {SPOKEN[code][0][:9]} {n}\n\n{text}\n", "utf-8")
+    english = "It was late, and the boats that I know were all in the harbour by then. " * 12
+    (folder / "english.md").write_text(f"# A late boat\n\n{english}", "utf-8")
+    look([folder], workspace=tmp_path / "w.ownwords")
+    with Archive(tmp_path / "w.ownwords" / "archive.sqlite") as archive:
+        style = AuthorStyle.of(archive)
+        card = voice_card(archive)
+    own = style.check(" ".join(SPOKEN[code]))
+    assert own.language == code and own.other_posts == 1
+    assert own.yours > 0.5 and own.machine is None
+    assert not any("Only" in label for label in own.counts)
+    others = ReferenceAuthors.load(code=code)
+    assert max(style.yours(style._model.weights(each)) for each in others.passages[::40]) < 0.5
+    shown = str(check_view(own))
+    assert "in English only: the verdict is about other people" in shown
+    assert "those in other languages are left out" in shown
+    assert "Contractions" not in card.text and "Spelling" not in card.text
+    assert not re.search("“(?:I|you|but|However)”", card.text)
+
+
+def test_light_edits_of_english_words_are_not_offered_in_german() -> None:
+    german = " ".join(SPOKEN["de"])
+    draft = "Das Meeting ist in order to colour – und do not panic - so weiter …"
+    kinds = {edit.kind for edit in Habits([german] * 300, "de").edits(draft)}
+    assert kinds <= {"apostrophes", "dashes", "ellipses"}
+
+
+def test_german_nouns_are_no_names_and_short_french_words_are_words() -> None:
+    german = StyleVocabulary(["die", "der"], "de")
+    shown = [
+        german.shown(token.number) for token in german.tokens("Er las die Zeitung der Freiheit")
+    ]
+    assert shown[3] == "…ung" and shown[5] == "…heit"
+    french = StyleVocabulary(["l'", "qu'", "aujourd'hui"], "fr")
+    text = "Ce qu’il dit de l’eau « aujourd’hui » !"
+    shown = [french.shown(token.number) for token in french.tokens(text)]
+    assert {"qu'", "l'", "«", "aujourd'hui", "»", "!"} <= set(shown)
+    spanish = StyleVocabulary(["que"], "es")
+    assert spanish.shown(next(spanish.tokens("¿Que?")).number) == "¿"

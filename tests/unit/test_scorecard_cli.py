@@ -43,9 +43,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (blog / f"post{number}.md").write_text(f"# Post {number}\n\n{words}.\n", "utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(scoring, "ScoreConfig", SMALL)
-    monkeypatch.setattr(scoring, "Lexicon", SimpleNamespace(load=lambda: None))
+    monkeypatch.setattr(scoring, "Lexicon", SimpleNamespace(load=lambda: None, of=lambda _: None))
     foreign = SimpleNamespace(vocabulary=SimpleNamespace(words=("ja", "nein")))
-    monkeypatch.setattr(scoring, "ReferenceAuthors", SimpleNamespace(load=lambda: foreign))
+    monkeypatch.setattr(scoring, "ReferenceAuthors", SimpleNamespace(of=lambda _: foreign))
     look([blog], workspace=tmp_path / "blog.ownwords")
     save(tmp_path / "blog.ownwords" / "model")
     return tmp_path
@@ -102,7 +102,8 @@ from types import SimpleNamespace
 from ownwords.cli.main import main
 from ownwords.evaluation import scoring
 scoring.ScoreConfig = partial(scoring.ScoreConfig, **{small!r})
-scoring.Lexicon = scoring.ReferenceAuthors = SimpleNamespace(load=lambda: None)
+scoring.Lexicon = SimpleNamespace(load=lambda: None)
+scoring.ReferenceAuthors = SimpleNamespace(of=lambda _: None)
 status = main(["score", "--quiet"])
 sys.exit("torch was imported" if "torch" in sys.modules else status)
 """

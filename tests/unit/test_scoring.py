@@ -129,7 +129,7 @@ def _without_reference() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scoring, "Lexicon", SimpleNamespace(load=lambda: None))
         foreign = SimpleNamespace(vocabulary=SimpleNamespace(words=("ja", "nein")))
-        patch.setattr(scoring, "ReferenceAuthors", SimpleNamespace(load=lambda: foreign))
+        patch.setattr(scoring, "ReferenceAuthors", SimpleNamespace(of=lambda _: foreign))
         yield
 
 

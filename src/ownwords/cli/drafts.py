@@ -74,8 +74,8 @@ def check(
 ) -> None:
     """Judge whether a draft is more like your posts than like others' writing, and where not.
 
-    Others are other people and language models. It counts words and needs no model. English only;
-    nothing leaves this machine.
+    Others are other people and, in English, language models. It counts words and needs no model;
+    posts may be in English, German, French or Spanish. Nothing leaves this machine.
     """
     from ownwords.archive.store import Archive
     from ownwords.core.validation import encode

@@ -29,16 +29,15 @@ from ownwords.drafts.mark_choices import UNLIKE, MarksFile, plain_form
 from ownwords.drafts.prose import prose_of
 from ownwords.drafts.rewriting import Edit, Habits
 from ownwords.evaluation.manner import (
-    MANNER_FILE,
     Habit,
     ReferenceManner,
     TextCounts,
     count_text,
     habits_of,
+    manner_file,
     rates,
 )
 from ownwords.evaluation.style import (
-    AUTHORS_FILE,
     LENGTHS,
     MACHINE,
     MACHINES_FILE,
@@ -53,12 +52,21 @@ from ownwords.evaluation.style import (
     StyleModel,
     StyleVocabulary,
     Vector,
+    authors_file,
     folds,
     log_odds,
     probability,
 )
 from ownwords.evaluation.verbatim import runs_of, shared_passages
-from ownwords.language.words import Lexicon, content_words, is_in_the_language, words_in
+from ownwords.language.words import (
+    LANGUAGES,
+    Lexicon,
+    content_words,
+    is_in_the_language,
+    language_of,
+    stop_words,
+    words_in,
+)
 from ownwords.view import blocks as b
 from ownwords.view.format import count, day, plain
 
@@ -92,6 +100,13 @@ _USUAL = 0.5  # share of other people who use a word, so that it is no term of a
 _MIN_EXPECTED = 3  # times that others would have written something in as many words
 _MAX_QUOTED = 300  # characters of a sentence
 _NO_REASON = "as a whole, it combines words as a language model does rather than as you do"
+_NO_REASON_BESIDES = "as a whole, it combines words as others do rather than as you do"
+_ONE_LANGUAGE = {
+    "en": "Only your English posts are compared; those in other languages are left out.",
+    "de": "Only your German posts are compared; those in other languages are left out.",
+    "fr": "Only your French posts are compared; those in other languages are left out.",
+    "es": "Only your Spanish posts are compared; those in other languages are left out.",
+}
 _TOO_SHORT = "The draft is too short for a verdict: about 40 words of prose are needed."
 _TITLE = re.compile(
     r"\A\s*\S.*[^\s.!?…:;,”\"\'’)][ \t]*\n(?=[ \t]*\n)"
@@ -150,6 +165,9 @@ class Check:
     sentences: tuple[CheckedSentence, ...]  # long enough to be judged, without headings
     written_before: tuple[WrittenBefore, ...]
     counts: tuple[str, ...] = ()  # what the draft has more or less often than the posts
+    language: str = "en"  # code of the posts' language
+    # How many posts there are besides in other languages; the draft is not compared with them.
+    other_posts: int = 0
 
     @property
     def is_machine(self) -> bool:
@@ -173,6 +191,8 @@ class LearnedFigures:
     rates: tuple[tuple[float, float], ...]  # of each measure of the manner, with its error
     habits: dict[str, object]
     posts: tuple[str, ...]  # their ids
+    language: str = "en"
+    other_posts: int = 0  # in other languages, of which nothing was learned
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -205,17 +225,18 @@ class AuthorStyle:
     ) -> None:
         self._learned, self._arrays, self._posts = figures, arrays, cache(posts)
         self._closest = closest
-        self._vocabulary = StyleVocabulary(figures.vocabulary)
+        code = figures.language
+        self._vocabulary = StyleVocabulary(figures.vocabulary, code)
         size = self._vocabulary.size
         self._model = StyleModel(
             BigramModel(arrays.own_pairs, arrays.own_counts, size),
             BigramModel(arrays.others_pairs, arrays.others_counts, size),
         )
-        self._prose = MachineProse.load(size)
+        self._prose = MachineProse.load(size) if code == "en" else None
         self.habits = Habits.from_dict(figures.habits)
         self._middle, self._long = map(self.habits.words_of_sentences, (0.5, _LONG))
         rate, error = np.array(figures.rates).T
-        self._manner = habits_of(rate, error, ReferenceManner.load())
+        self._manner = habits_of(rate, error, ReferenceManner.load(code))
 
     @classmethod
     def learn(
@@ -229,11 +250,14 @@ class AuthorStyle:
 
         `texts` are all texts of the author, each with whether it is left out; default: the posts.
         """
+        every, code = posts, others.vocabulary.code
+        foreign = {post.id for post in posts if language_of([post.text]) != code}
+        posts = [post for post in posts if post.id not in foreign] or posts
         whole = [post.head_and_body[1] for post in posts]
         if not is_in_the_language(whole, others.vocabulary.words[:_FREQUENT]):
             raise OwnwordsError(
-                "drafts can be checked only in English: ownwords has no other authors to"
-                " compare with in the language of these posts"
+                "drafts can be checked only in English, German, French and Spanish: ownwords has no"
+                " other authors to compare with in the language of these posts"
             )
         parts = _parts(whole)
         pairs = [others.vocabulary.pairs(text) for text in parts]
@@ -249,9 +273,9 @@ class AuthorStyle:
         model = StyleModel.of(pairs, others.passages, size)
         texts = texts or [(post.text, False) for post in posts]
         runs = [runs_of(post.text, _MIN_REPEATED) >> np.uint64(32) for post in posts]
-        every = np.concatenate(runs).astype(np.uint32)
-        order = np.argsort(every, kind="stable")
-        counted = [count_text(text) for text in whole]
+        hashes = np.concatenate(runs).astype(np.uint32)
+        order = np.argsort(hashes, kind="stable")
+        counted = [count_text(text, code) for text in whole]
         total = sum(each.words.total() for each in counted)
         abbreviations = abbreviations_of(whole)
         fold_of = zip(parts, folds([len(part) for part in pairs]), strict=True)
@@ -261,21 +285,27 @@ class AuthorStyle:
                 found = list(_sentences_of(text, others.vocabulary, abbreviations))
                 read.append((found, known.models[fold]))
                 number += len(found)
-        prose = MachineProse.load(size)
-        weights = [[prose.of(each.pairs) for each in found] for found, _ in read]
+        prose, judge = None, MachineJudge.none()
+        if code == "en":
+            prose = MachineProse.load(size)
+            weights = [[prose.of(each.pairs) for each in found] for found, _ in read]
+            judge = MachineJudge.learn(weights, prose.unseen)
+        own_texts = [text for text, is_left_out in texts if not is_left_out]
         figures = LearnedFigures(
             key=key,
             own=Normal.of(own),
             others=Normal.of(away),
-            machines=MachineJudge.learn(weights, prose.unseen),
+            machines=judge,
             thresholds=(),
             abbreviations=abbreviations,
             vocabulary=others.vocabulary.words,
             words=total,
-            never=_never_used(Lexicon.of(text for text, _ in texts), total),
+            never=_never_used(Lexicon.of(text for text, _ in texts), total, code),
             rates=tuple(zip(*(each.tolist() for each in rates(counted)), strict=True)),
-            habits=Habits(text for text, is_left_out in texts if not is_left_out).to_dict(),
+            habits=Habits(own_texts, code).to_dict(),
             posts=tuple(post.id for post in posts),
+            language=code,
+            other_posts=len(every) - len(posts),
         )
         arrays = LearnedArrays(
             own_pairs=model.own.pairs,
@@ -284,7 +314,7 @@ class AuthorStyle:
             others_counts=model.others.counts,
             own_scores=np.array([row.mean() for row in own]),
             others_scores=np.array([row.mean() for row in away]),
-            runs=every[order],
+            runs=hashes[order],
             runs_post=np.repeat(np.arange(len(runs)), [len(each) for each in runs]).astype(
                 np.uint32
             )[order],
@@ -305,8 +335,12 @@ class AuthorStyle:
 
         What was learned is kept beside the archive, until posts or the reference change.
         """
-        names = (AUTHORS_FILE, MACHINES_FILE, MANNER_FILE)
-        counted = ((REFERENCE / name).read_bytes() for name in names)
+        files = (
+            REFERENCE / name(code) for code in LANGUAGES for name in (authors_file, manner_file)
+        )
+        counted = [
+            path.read_bytes() for path in (REFERENCE / MACHINES_FILE, *files) if path.is_file()
+        ]
         kept = KeptFile.of(archive, _LEARNED_FILE, _LEARNED_FORMAT, *counted)
         path = archive.path
 
@@ -316,10 +350,12 @@ class AuthorStyle:
 
         if not (stored := _unpacked(kept)):
             texts, read = list(archive.own_texts()), [*_posts_of(archive).values()]
-            style = cls.learn(read, ReferenceAuthors.load(), texts, kept.key)
+            others = ReferenceAuthors.of([post.text for post in read])
+            style = cls.learn(read, others, texts, kept.key)
             stored = style._learned, style._arrays
             kept.write(_packed(*stored))
-        style = cls(*stored, posts, partial(_closest_sentences, path))
+        closest = partial(_closest_sentences, path, stored[0].language)
+        style = cls(*stored, posts, closest)
         style.habits.choices_made = MarksFile.beside(path)
         return style
 
@@ -337,7 +373,7 @@ class AuthorStyle:
             )
         read = list(_sentences_of(text, self._vocabulary, self._learned.abbreviations))
         judge, machine = self._learned.machines, None
-        if read and judge.can_tell:
+        if read and self._prose and judge.can_tell:
             as_machine = np.concatenate([self._prose.of(each.pairs) for each in read])
             machine = probability(judge.odds(as_machine))
         checked = list(self._checked(draft, text, read))
@@ -359,8 +395,13 @@ class AuthorStyle:
             others=self._range(others),
             sentences=tuple(checked),
             written_before=self._written_before(text),
-            counts=tuple(self._counts(count_text(text))) if is_long_enough else (),
+            counts=tuple(self._counts(self._count(text))) if is_long_enough else (),
+            language=self._learned.language,
+            other_posts=self._learned.other_posts,
         )
+
+    def _count(self, text: str) -> TextCounts:
+        return count_text(text, self._learned.language)
 
     def _checked(
         self, draft: str, text: str, read: "Sequence[_Sentence]"
@@ -388,7 +429,8 @@ class AuthorStyle:
                 found = replace(
                     found,
                     is_marked=True,
-                    because=tuple(because)[:_MAX_REASONS] or (_NO_REASON,),
+                    because=tuple(because)[:_MAX_REASONS]
+                    or (_NO_REASON if self._prose else _NO_REASON_BESIDES,),
                     new_words=new,
                 )
             yield found
@@ -419,7 +461,7 @@ class AuthorStyle:
                 f"it has {words} words; nine in ten of your sentences have at most"
                 f" {self._long:.0f}, and half have at most {self._middle:.0f}"
             )
-        counts = count_text(sentence)
+        counts = self._count(sentence)
         rare = [
             habit
             for habit, number, total in zip(self._manner, counts.counts, counts.totals, strict=True)
@@ -442,7 +484,7 @@ class AuthorStyle:
         tokens = list(self._vocabulary.tokens(sentence))
         pairs, shown = self._vocabulary.pairs_of(tokens), self._vocabulary.shown
         own, others = self._model.own, self._model.others
-        weights = self._prose.of(pairs)
+        weights = self._prose.of(pairs) if self._prose else -self._model.weights(pairs)
         for n in np.argsort(-weights).tolist():
             before, after = shown(tokens[n - 1].number), shown(tokens[n].number)
             number = own.count(pairs[n])
@@ -552,26 +594,26 @@ def _sentences_of(
 
 
 def _sentence_odds(
-    learned: LearnedFigures, prose: MachineProse, sentence: _Sentence, model: StyleModel
+    learned: LearnedFigures, prose: MachineProse | None, sentence: _Sentence, model: StyleModel
 ) -> float:
     """Return the log odds that a sentence is the author's, not a person's or a machine's."""
     pairs = sentence.pairs
     odds = log_odds(learned.own, learned.others, model.score(pairs), len(pairs))
-    if learned.machines.can_tell:
+    if prose and learned.machines.can_tell:
         odds -= learned.machines.odds(prose.of(pairs))
     return odds
 
 
-def _never_used(own: Lexicon, total: int) -> frozenset[str]:
+def _never_used(own: Lexicon, total: int, code: str) -> frozenset[str]:
     """Return the words that language models like, whatever the subject, and the author never."""
-    manner = ReferenceManner.load()
+    manner = ReferenceManner.load(code)
     are_liked = manner.by_machines > 2 * manner.by_people
     is_expected = manner.by_machines * total / 1e6 >= _MIN_EXPECTED
     usual = np.flatnonzero(are_liked & is_expected & (manner.spread >= _USUAL)).tolist()
     return frozenset(word for n in usual if not own.knows(word := manner.words[n]))
 
 
-def _closest_sentences(path: Path, texts: Sequence[str]) -> list[str]:
+def _closest_sentences(path: Path, code: str, texts: Sequence[str]) -> list[str]:
     """Return for each sentence the closest one of the posts; "" if none is about the same."""
     from ownwords.ask.index import SearchIndex  # noqa: PLC0415 - for marked sentences alone
     from ownwords.ask.search import ArchiveSearcher  # noqa: PLC0415
@@ -579,17 +621,21 @@ def _closest_sentences(path: Path, texts: Sequence[str]) -> list[str]:
     with SearchIndex(path) as index:
         index.refresh()
         searcher = ArchiveSearcher(index, None)
-        return [_closest_sentence(searcher, " ".join(text.split())) for text in texts]
+        return [_closest_sentence(searcher, " ".join(text.split()), code) for text in texts]
 
 
-def _closest_sentence(searcher: "ArchiveSearcher", sentence: str) -> str:
+def _closest_sentence(searcher: "ArchiveSearcher", sentence: str, code: str) -> str:
     from ownwords.ask.passages import best_sentence  # noqa: PLC0415
+
+    def content(text: str) -> set[str]:
+        words = content_words(text)
+        return {stem for stem in words if words[stem].lower() not in stop_words()[code]}
 
     for passage in searcher.find(sentence, _NEAR).passages:
         place = best_sentence(sentence, passage.text)
         if passage.whose == "own" and place:
             found = " ".join(passage.text[slice(*place)].split())
-            common = content_words(found).keys() & content_words(sentence).keys()
+            common = content(found) & content(sentence)
             if found != sentence and len(common) >= _MIN_COMMON:
                 return found
     return ""
@@ -630,6 +676,8 @@ def check_view(check: Check) -> list[b.Block]:
     """Return the verdict, its scale, the sentences unlike the author's, and repeated words."""
     marked = [sentence for sentence in check.sentences if sentence.is_marked]
     found: list[b.Block] = [b.Paragraph(line=check.sentence, style="statement")]
+    if check.other_posts:
+        found.append(b.Paragraph(line=_ONE_LANGUAGE[check.language], style="quiet"))
     if check.is_long_enough:
         rows = [
             b.Gauge("This draft", check.yours, f"{check.yours:.0%}", is_ours=True),
@@ -675,6 +723,12 @@ def check_view(check: Check) -> list[b.Block]:
 
 
 def _machine_blocks(check: Check) -> list[b.Block]:
+    if check.language != "en":
+        line = (
+            "Prose by language models can be recognised in English only: the verdict is about other"
+            " people alone."
+        )
+        return [b.Paragraph(line=line)]
     if check.machine is None:
         line = (
             "Your posts read like a language model’s prose, so a language model’s draft"

@@ -21,7 +21,7 @@ from ownwords.core.errors import OwnwordsError
 from ownwords.core.text import sentences, unwrapped
 from ownwords.drafts.mark_choices import MarkChoices, MarksFile
 from ownwords.drafts.prose import is_prose, prose_of
-from ownwords.language.words import begins_sentence, language, number_words
+from ownwords.language.words import begins_sentence, language, language_of, number_words
 
 _WORDS: Final[dict[str, Any]] = language("en")["edits"]
 _MIN_USES = 3  # of a form by the author
@@ -80,16 +80,18 @@ class Edit:
 class Habits:
     """How often the author uses each form, how long their sentences are, and what they decided."""
 
-    def __init__(self, texts: Iterable[str]) -> None:
+    def __init__(self, texts: Iterable[str], code: str = "en") -> None:
+        self._code = code  # only English has phrases and equivalent words
         self.choices_made: Callable[[], MarkChoices] = MarkChoices
         self._counts: dict[str, Counter[int]] = defaultdict(Counter)
         self._phrases = set[str]()  # that the author uses
         self._words = Counter[str]()
         self._lengths: list[int] = []
         for text in texts:
-            self._phrases.update(_lower(phrase[0]) for phrase in _phrase().finditer(text))
-            self._words.update(_WORD.findall(text.lower()))
-            for use in _uses(text):
+            if code == "en":
+                self._phrases.update(_lower(phrase[0]) for phrase in _phrase().finditer(text))
+                self._words.update(_WORD.findall(text.lower()))
+            for use in self._uses(text):
                 self._counts[use.kind][use.choice] += 1
             self._lengths += [len(text[begin:end].split()) for begin, end in sentences(text)]
         self._long = max(_MIN_LONG, self.words_of_sentences(_LONG))
@@ -97,7 +99,8 @@ class Habits:
     @classmethod
     def of(cls, archive: Archive) -> "Habits":
         """Learn from the author's texts in full, without those that are left out."""
-        habits = cls(text for text, is_left_out in archive.own_texts() if not is_left_out)
+        texts = [text for text, is_left_out in archive.own_texts() if not is_left_out]
+        habits = cls(texts, language_of(texts))
         habits.choices_made = MarksFile.beside(archive.path)
         return habits
 
@@ -105,11 +108,16 @@ class Habits:
         """Return what was learned, for JSON."""
         phrases = sorted(self._phrases)
         counts, words, lengths = self._counts, self._words, self._lengths
-        return {"counts": counts, "phrases": phrases, "words": words, "lengths": lengths}
+        return {"code": self._code} | {
+            "counts": counts,
+            "phrases": phrases,
+            "words": words,
+            "lengths": lengths,
+        }
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "Habits":
-        habits = cls(())
+        habits = cls((), stored.get("code", "en"))
         for kind, choices in stored["counts"].items():
             habits._counts[kind].update({int(choice): n for choice, n in choices.items()})
         habits._phrases, habits._words = set(stored["phrases"]), Counter(stored["words"])
@@ -126,6 +134,8 @@ class Habits:
         forms |= {kind: tuple(patterns) for kind, patterns in MARKS.items()}
         forms |= {"spelling": ("British", "American"), "numerals": ("words", "digits")}
         for kind, counts in self._counts.items():
+            if not counts:  # asked for, and never used
+                continue
             ((choice, count),) = counts.most_common(1)
             if count >= max(_MIN_CHOICES, _CONSISTENT * counts.total()) and kind in forms:
                 others = (form for n, form in enumerate(forms[kind]) if n != choice)
@@ -173,7 +183,7 @@ class Habits:
                 yield edit
 
     def _form_edits(self, text: str) -> Iterator[Edit]:
-        for use in _uses(text):
+        for use in self._uses(text):
             counts = self._counts[use.kind]
             ((choice, count),) = counts.most_common(1) or [(use.choice, 0)]
             if use.text.lower() == "about":  # has other meanings: a story about two boys
@@ -202,13 +212,21 @@ class Habits:
                 after = _like(phrase[0], short)
                 yield Edit(phrase.start(), phrase[0], after, because, "stock_phrase")
 
+    def _uses(self, text: str) -> Iterator[Use]:
+        """Yield the forms in a text; in other languages than English, only marks common to all."""
+        if self._code == "en":
+            yield from _uses(text)
+        else:
+            yield from _marks(text, ("apostrophes", "dashes", "ellipses"))
+
     def _uses_of(self, words: str) -> int:
         """Return how often the author uses the rarest of some words."""
         return min(self._words[word] for word in words.split())
 
     def _splits(self, text: str) -> Iterator[Edit]:
         """Yield an edit for each sentence that is much longer than the author's: it is split."""
-        for begin, end in () if self.choices_made().hides("long_sentence") else sentences(text):
+        is_hidden = self._code != "en" or self.choices_made().hides("long_sentence")
+        for begin, end in () if is_hidden else sentences(text):
             words = len(text[begin:end].split())
             if words <= self._long:
                 continue
@@ -410,12 +428,16 @@ def _uses(text: str) -> Iterator[Use]:
         if kind in _TOGETHER and is_capital and not begins_sentence(use):
             continue
         yield Use(kind, forms, choice, use.start(), use[0])
-    for kind, patterns in MARKS.items():
-        for choice, pattern in enumerate(patterns.values()):
-            for use in re.finditer(pattern, text):
-                yield Use(kind, tuple(patterns), choice, use.start(), use[0])
+    yield from _marks(text, MARKS)
     for use in _SERIAL.finditer(text):
         yield Use("serial commas", ("", ","), len(use[1]), use.start(1), use[1])
+
+
+def _marks(text: str, kinds: Iterable[str]) -> Iterator[Use]:
+    for kind in kinds:
+        for choice, pattern in enumerate(MARKS[kind].values()):
+            for use in re.finditer(pattern, text):
+                yield Use(kind, tuple(MARKS[kind]), choice, use.start(), use[0])
 
 
 def _lower(text: str) -> str:

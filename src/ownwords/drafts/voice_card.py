@@ -27,7 +27,6 @@ from ownwords.core.text import distinct, hash_words, sentences, shingles
 from ownwords.drafts.mark_choices import MarksFile, Rule
 from ownwords.drafts.rewriting import MARKS, Habits
 from ownwords.evaluation.manner import (
-    MANNER_FILE,
     Floats,
     Habit,
     ReferenceManner,
@@ -35,10 +34,11 @@ from ownwords.evaluation.manner import (
     count_text,
     habits_of,
     lengths_of,
+    manner_file,
     rates,
 )
 from ownwords.evaluation.style import REFERENCE
-from ownwords.language.words import content_words, is_in_the_language
+from ownwords.language.words import content_words, is_in_the_language, language, language_of
 
 _KEPT_FILE, _KEPT_FORMAT = "voice.json", "5"
 _MIN_WORDS = 1000  # of the author's
@@ -92,6 +92,8 @@ class Portrait:
     avoided: tuple[str, ...]  # usual words that they never use
     machine_words: tuple[str, ...]  # words of language models that they hardly use
     phrases: tuple[str, ...]
+    language: str = "en"
+    other_posts: int = 0  # in other languages, which are not counted
 
     @property
     def per_paragraph(self) -> list[str]:
@@ -142,6 +144,10 @@ class VoiceCard:
         own = self.portrait
         yield f"# How the author writes, counted in {own.words:,} words of {own.posts:,} posts"
         yield ""
+        if own.language != "en" or own.other_posts:
+            besides = f"; {own.other_posts:,} posts in other languages are left out"
+            name = language(own.language)["name"]
+            yield f"The author writes in {name}{besides if own.other_posts else ''}."
         yield (
             "Write so that counts of your text would give these figures. “Others” are other"
             " people who write today. Figures without % are per 1,000 words, except lengths."
@@ -240,11 +246,12 @@ def voice_card(archive: Archive, about: str = "", words: int = 1200) -> VoiceCar
     """Return a card of about `words` words on how the author writes, for a task if given."""
     report = msgspec.json.decode(archive.get_meta("report") or "{}", type=_Named)
     name = new_name(archive.path.parent) or report.name
-    counts = (REFERENCE / MANNER_FILE).read_bytes()
-    kept = KeptFile.of(archive, _KEPT_FILE, _KEPT_FORMAT, name, counts)
     documents = _documents(archive)
-    found = tuple(_passages(archive, documents, about, words * _PASSAGES_SHARE))
-    portrait, decided = _portrait(kept, name, documents), MarksFile.beside(archive.path)()
+    code = _judged_language(documents)
+    counts = (REFERENCE / manner_file(code)).read_bytes()
+    kept = KeptFile.of(archive, _KEPT_FILE, _KEPT_FORMAT, name, counts)
+    found = tuple(_passages(archive, documents, code, about, words * _PASSAGES_SHARE))
+    portrait, decided = _portrait(kept, name, documents, code), MarksFile.beside(archive.path)()
     is_own = decided.allowed.__contains__
     portrait = replace(
         portrait,
@@ -256,7 +263,14 @@ def voice_card(archive: Archive, about: str = "", words: int = 1200) -> VoiceCar
 
 def passages(archive: Archive, about: str, words: int) -> tuple[VoicePassage, ...]:
     """Return passages of the author near a task, unlike each other, of about `words` words."""
-    return tuple(_passages(archive, _documents(archive), about, words))
+    documents = _documents(archive)
+    return tuple(_passages(archive, documents, _judged_language(documents), about, words))
+
+
+def _judged_language(documents: Sequence[Document]) -> str:
+    """Return the language of most words if others' writing is known in it, otherwise English."""
+    code = language_of(each.text(frozenset({"prose"})) for each in documents)
+    return code if (REFERENCE / manner_file(code)).is_file() else "en"
 
 
 def _documents(archive: Archive) -> list[Document]:
@@ -266,27 +280,28 @@ def _documents(archive: Archive) -> list[Document]:
     return [each for each in archive.documents(used) if each.status == "published"]
 
 
-def _portrait(kept: KeptFile, name: str, documents: Sequence[Document]) -> Portrait:
+def _portrait(kept: KeptFile, name: str, documents: Sequence[Document], code: str) -> Portrait:
     """Count the posts, or read what was counted."""
     with suppress(msgspec.DecodeError):  # none yet, or damaged
         counted = msgspec.json.decode(kept.read(), type=Portrait)
         if counted.key == kept.key:
             return counted
-    portrait = replace(_count(documents), key=kept.key, name=name)
+    portrait = replace(_count(documents, code), key=kept.key, name=name)
     kept.write(msgspec.json.encode(portrait))
     return portrait
 
 
-def _count(documents: Sequence[Document]) -> Portrait:
-    reference = ReferenceManner.load()
-    pairs = [(text := each.text(frozenset({"prose"})), count_text(text)) for each in documents]
+def _count(documents: Sequence[Document], code: str) -> Portrait:
+    reference = ReferenceManner.load(code)
+    every = [each.text(frozenset({"prose"})) for each in documents]
+    pairs = [(text, count_text(text, code)) for text in every]
     pairs = [(text, each) for text, each in pairs if reference.is_in_the_language(each)]
     texts, counted = [text for text, _ in pairs], [each for _, each in pairs]
     total = sum(each.words.total() for each in counted)
     if documents and not counted:
         raise CorpusError(
-            "your posts are not in English, the only language in which ownwords can describe how"
-            " you write"
+            "ownwords can describe how you write only in English, German, French and Spanish; your"
+            " posts are in another language"
         )
     if total < _MIN_WORDS:
         raise CorpusError(
@@ -296,7 +311,7 @@ def _count(documents: Sequence[Document]) -> Portrait:
         )
     favourites, avoided, machine_words = _telling_words(counted, reference)
     habits = habits_of(*rates(counted), reference)
-    every = max(1, sum(map(len, texts)) // _CHOICE_CHARS)
+    step = max(1, sum(map(len, texts)) // _CHOICE_CHARS)
     sentences, paragraphs = (_spread(each) for each in lengths_of(counted))
     return Portrait(
         key="",
@@ -307,12 +322,14 @@ def _count(documents: Sequence[Document]) -> Portrait:
         paragraphs=paragraphs,
         titles=_titles([each.title for each in documents if each.title]),
         habits=habits,
-        examples=_examples(texts, habits),
-        choices=tuple(_choices(Habits(texts[::every]))),
+        examples=_examples(texts, habits, code),
+        choices=tuple(_choices(Habits(texts[::step], code), code)),
         favourites=favourites,
         avoided=avoided,
         machine_words=machine_words,
         phrases=_phrases(texts, reference),
+        language=code,
+        other_posts=len(documents) - len(texts),
     )
 
 
@@ -333,7 +350,7 @@ def _titles(titles: Sequence[str]) -> str:
     return found + (f"; {parted:.0%} have a colon" if parted >= 0.1 else "")
 
 
-def _examples(texts: Sequence[str], habits: Sequence[Habit]) -> dict[str, str]:
+def _examples(texts: Sequence[str], habits: Sequence[Habit], code: str) -> dict[str, str]:
     """Return a short sentence for each habit that the author has more than others."""
     wanted = {
         n: habit.label
@@ -347,7 +364,7 @@ def _examples(texts: Sequence[str], habits: Sequence[Habit]) -> dict[str, str]:
         least, most = _EXAMPLE_WORDS
         if not least <= len(sentence.split()) <= most or _NO_EXAMPLE.search(sentence):
             continue
-        counts = count_text(sentence).counts
+        counts = count_text(sentence, code).counts
         if (n := next((n for n in wanted if counts[n]), None)) is not None:
             found[wanted.pop(n)] = sentence
         if not wanted:
@@ -355,14 +372,14 @@ def _examples(texts: Sequence[str], habits: Sequence[Habit]) -> dict[str, str]:
     return found
 
 
-def _choices(habits: Habits) -> Iterator[str]:
+def _choices(habits: Habits, code: str) -> Iterator[str]:
     """Yield which of several equivalent forms the author uses."""
     words = list[str]()
     british, american = habits.spellings()
     if total := british + american:
         name = "British" if british > american else "American"
         yield f"Spelling: {name} ({max(british, american):,} of {total:,})"
-    else:
+    elif code == "en":
         yield "Spelling: no word shows whether it is American or British"
     for kind, form, others, count, total in sorted(habits.choices(), key=lambda each: -each[3]):
         of = f"{count:,} of {total:,}"
@@ -457,7 +474,7 @@ def _phrases(texts: Sequence[str], reference: ReferenceManner) -> tuple[str, ...
 
 
 def _passages(
-    archive: Archive, documents: Sequence[Document], about: str, room: float
+    archive: Archive, documents: Sequence[Document], code: str, about: str, room: float
 ) -> Iterator[VoicePassage]:
     """Yield whole paragraphs near the task and unlike each other, of different posts."""
     least, most = _PASSAGE_WORDS
@@ -483,7 +500,7 @@ def _passages(
             for each, topic in zip(found, topics, strict=True)
         ]
     )
-    frequent = ReferenceManner.load().frequent
+    frequent = ReferenceManner.load(code).frequent
     used, number = set[str](), 0
     like = np.zeros(len(found))
     while number < _MAX_PASSAGES and found:

@@ -21,7 +21,6 @@ from ownwords.core.text import sentences
 from ownwords.evaluation.style import REFERENCE
 from ownwords.language.words import language, unpacked
 
-MANNER_FILE = "manner.npz.xz"
 Floats = npt.NDArray[np.float64]
 
 _FREQUENT, _MIN_FREQUENT = 400, 0.35  # words, and their minimum share of a text in the language
@@ -31,7 +30,6 @@ _TOKEN = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*")
 # A paragraph that ends like one, and neither a heading nor a list.
 _PROSE = re.compile(r"(?![*+#>|-]\s|\d+[.)]\s).*[.!?…:;,][\"'”»)\]*_]*\Z", re.DOTALL)
 _FIRST = re.compile(r"[\s\"“‘'(*_]*([^\W\d_]+(?:'[^\W\d_]+)*)")
-_SELF = re.compile(r"\b(?:I|me|my|My)\b")
 _CONTRACTED = re.compile(
     r"(?i:\w+n't|i'm|\w+'(?:re|ve|ll)|(?:it|that|there|here|what|he|she|let)'s)"
 )
@@ -60,8 +58,9 @@ class TextCounts(NamedTuple):
 
 
 @cache
-def measures() -> tuple[Measure, ...]:
-    """Return everything that is counted, in order."""
+def measures(code: str = "en") -> tuple[Measure, ...]:
+    """Return everything that is counted in a language, in order."""
+    i = language(code)["voice"]["i"]["label"]
     lengths = [
         Measure("lengths", "Words in a sentence", "sentences"),
         Measure("lengths", f"Sentences of up to {_SHORT} words", "sentences"),
@@ -69,35 +68,38 @@ def measures() -> tuple[Measure, ...]:
         Measure("lengths", "Words in a paragraph", "paragraphs"),
         Measure("lengths", "Paragraphs of one sentence", "paragraphs"),
         Measure("person", "Contractions, where there is a choice", "contractions"),
-        Measure("ends", "The first sentence has “I”", "texts"),
+        Measure("ends", f"The first sentence has {i}", "texts"),
         Measure("ends", "The first sentence is a question", "texts"),
         Measure("ends", "Words in the first sentence", "texts"),
         Measure("ends", "The first paragraph is one sentence", "texts"),
-        Measure("ends", "The last sentence has “I”", "texts"),
+        Measure("ends", f"The last sentence has {i}", "texts"),
         Measure("ends", "The last sentence asks or exclaims", "texts"),
         Measure("ends", "Words in the last sentence", "texts"),
         Measure("ends", "The last paragraph is one sentence", "texts"),
     ]
     listed = [
         Measure(group, label, "sentences" if group == "openings" else "words")
-        for group, entries in language("en")["voice"].items()
+        for group, entries in language(code)["voice"].items()
+        if group != "i"
         for label in entries
     ]
     return (*lengths, *listed)
 
 
 @cache
-def _listed() -> list[tuple[str, frozenset[str], re.Pattern[str] | None]]:
+def _listed(code: str) -> list[tuple[str, frozenset[str], re.Pattern[str] | None]]:
     """Return the group, the words and the regex of each measure in the language's file."""
     return [
         (group, frozenset(each.split()), re.compile(each) if group in ("marks", "asides") else None)
-        for group, entries in language("en")["voice"].items()
+        for group, entries in language(code)["voice"].items()
+        if group != "i"
         for each in entries.values()
     ]
 
 
-def count_text(text: str) -> TextCounts:
-    """Count the prose paragraphs of a text; blank lines separate paragraphs."""
+def count_text(text: str, code: str = "en") -> TextCounts:
+    """Count the prose paragraphs of a text in a language; blank lines separate paragraphs."""
+    own = re.compile(language(code)["voice"]["i"]["words"])
     parts = map(str.strip, text.replace("’", "'").split("\n\n"))
     paragraphs = [part for part in parts if _PROSE.match(part)]
     text = "\n\n".join(paragraphs)
@@ -114,8 +116,10 @@ def count_text(text: str) -> TextCounts:
         for start, _ in spans:
             if opening := _FIRST.match(paragraph, start):
                 openings[opening[1].lower()] += 1
-    contracted = sum(n for word, n in words.items() if "'" in word and _CONTRACTED.fullmatch(word))
-    full = len(_FULL.findall(text))
+    contracted = full = 0
+    if code == "en":
+        contracted = sum(n for word, n in words.items() if _CONTRACTED.fullmatch(word))
+        full = len(_FULL.findall(text))
     number = {
         "words": words.total(),
         "sentences": len(lengths),
@@ -131,22 +135,22 @@ def count_text(text: str) -> TextCounts:
         sum(per_paragraph),
         sum(alone),
         contracted,
-        bool(_SELF.search(first)),
+        bool(own.search(first)),
         first.endswith("?"),
         len(first.split()),
         bool(alone and alone[0]),
-        bool(_SELF.search(last)),
+        bool(own.search(last)),
         last.endswith(("?", "!")),
         len(last.split()),
         bool(alone and alone[-1]),
     ]
-    for group, these, pattern in _listed():
+    for group, these, pattern in _listed(code):
         if pattern:
             counts.append(len(pattern.findall(text)))
         else:
             among = openings if group == "openings" else words
             counts.append(sum(among[word] for word in these))
-    totals = [number[each.per] for each in measures()]
+    totals = [number[each.per] for each in measures(code)]
     return TextCounts(np.array(counts), np.array(totals, float), words, lengths, per_paragraph)
 
 
@@ -155,9 +159,7 @@ def rates(texts: Sequence[TextCounts]) -> tuple[Floats, Floats]:
 
     The error is that of a ratio over texts that differ, but at least that of chance alone.
     """
-    counts, totals = (
-        np.array([text[i] for text in texts]).reshape(-1, len(measures())) for i in (0, 1)
-    )
+    counts, totals = (np.array([text[i] for text in texts]).reshape(len(texts), -1) for i in (0, 1))
     total = np.maximum(totals.sum(axis=0), 1)
     rate = counts.sum(axis=0) / total
     squares = ((counts - rate * totals) ** 2).sum(axis=0) * len(texts) / max(1, len(texts) - 1)
@@ -177,10 +179,12 @@ class ReferenceManner:
     by_people: Floats
     by_machines: Floats
 
+    code: str = "en"
+
     @classmethod
     @cache
-    def load(cls, folder: Path = REFERENCE) -> "ReferenceManner":
-        packed = io.BytesIO(unpacked(folder / MANNER_FILE))
+    def load(cls, code: str = "en", folder: Path = REFERENCE) -> "ReferenceManner":
+        packed = io.BytesIO(unpacked(folder / manner_file(code)))
         with np.load(packed, allow_pickle=False) as stored:
             labels, words = (
                 tuple(stored[name].tobytes().decode().split("\n")) for name in ("labels", "words")
@@ -188,7 +192,7 @@ class ReferenceManner:
             names = ("people", "machines", "spread", "by_people", "by_machines")
             arrays = [stored[name].astype(float) for name in names]
             people, machines, spread, by_people, by_machines = arrays
-            return cls(labels, people, machines, words, spread, by_people, by_machines)
+            return cls(labels, people, machines, words, spread, by_people, by_machines, code)
 
     @cached_property
     def frequent(self) -> tuple[str, ...]:
@@ -200,6 +204,11 @@ class ReferenceManner:
         """Whether enough of the text's words are frequent ones in this language."""
         known = sum(text.words[word] for word in self.frequent)
         return known >= _MIN_FREQUENT * text.words.total()
+
+
+def manner_file(code: str) -> str:
+    """Return the name of the file of how others write in a language."""
+    return "manner.npz.xz" if code == "en" else f"manner.{code}.npz.xz"
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +274,7 @@ class Habit:
 def habits_of(rate: Floats, error: Floats, reference: ReferenceManner) -> tuple[Habit, ...]:
     """Return the author's rate and error for each measure, with the rates of others."""
     found = list[Habit]()
-    for n, measure in enumerate(measures()):
+    for n, measure in enumerate(measures(reference.code)):
         at = reference.labels.index(measure.label)
         others = tuple(np.sort(reference.people[:, at]).tolist())
         machines = float(reference.machines[at])

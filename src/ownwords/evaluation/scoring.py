@@ -372,7 +372,13 @@ class _Scoring:
             "Comparing the samples' voice with yours",
             Voice,
             [digest(*samples), digest(*by_base), self._training_key, self._unseen_key],
-            lambda: voice(self._training, self._unseen, samples, by_base, ReferenceAuthors.load()),
+            lambda: voice(
+                self._training,
+                self._unseen,
+                samples,
+                by_base,
+                ReferenceAuthors.of(self._training),
+            ),
         )
 
     def fluency(self, samples: Sequence[str]) -> Fluency:

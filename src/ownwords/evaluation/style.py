@@ -19,28 +19,19 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ownwords.language.words import unpacked
+from ownwords.language.words import language, language_of, unpacked
 
 REFERENCE = Path(__file__).parent / "reference"
-AUTHORS_FILE = "voices.npz.xz"
-MACHINES_FILE = "machines.npz.xz"
+MACHINES_FILE = "machines.npz.xz"  # of English
 
 Pairs = npt.NDArray[np.uint32]  # each combines the ids of a token and of the one before it
 Vector = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
-# Replacements of words outside the vocabulary: a name, initials, or the ending of the word.
-_ENDINGS = (
-    *("tions", "tion", "ments", "ment", "ness", "ity", "ing", "est", "ers"),
-    *("ous", "ive", "able", "ful", "ed", "ly", "er", "al", "es", "s"),
-)
 _MARKS = tuple("¶0.,;:!?()\"—-'…/&%")
 _PRINTED = frozenset(_MARKS) - set("¶0\"'")
-_CLASSES = (*_MARKS, "#", "Name", "NAME", "~", *(f"~{ending}" for ending in _ENDINGS))
 # The lookbehind keeps a long run of spaces from being tried again from every space in it.
-_TOKEN = re.compile(
-    r"(?<!\s)\s*\n\s*|\d+(?:[.,:]\d+)*|[^\W\d_]+(?:['’][^\W\d_]+)?|\.\.+|--+|[^\w\s]"
-)
+_TOKENS = r"(?<!\s)\s*\n\s*|\d+(?:[.,:]\d+)*|{}[^\W\d_]+(?:['’][^\W\d_]+)?|\.\.+|--+|[^\w\s]"
 _SAME = {"“": '"', "”": '"', "’": "'", "‘": "'", "–": "—", "`": "'", "*": "'"}
 _ENDS_SENTENCE = frozenset("¶.!?:")
 _DISCOUNT = 0.75  # of Kneser-Ney
@@ -55,11 +46,23 @@ class Token(NamedTuple):
 
 
 class StyleVocabulary:
-    """The words that do not depend on the topic, and the classes of all other tokens."""
+    """The words that do not depend on the topic, and the classes of all other tokens.
 
-    def __init__(self, words: Sequence[str]) -> None:
-        self.words = tuple(words)
-        self._numbers = {word: n for n, word in enumerate((*self.words, *_CLASSES))}
+    The section `style` of the language's file has the endings that stand for other words, marks
+    besides the common ones, short forms that are words of their own (l’, qu’), and the endings of
+    nouns if these have capitals, so that they are no names.
+    """
+
+    def __init__(self, words: Sequence[str], code: str = "en") -> None:
+        self.words, self.code = tuple(words), code
+        rules = language(code).get("style", {})
+        self._endings = rules.get("endings", "").split()
+        self._nouns = rules.get("nouns", "").split()
+        self._own_marks = frozenset(rules.get("marks", ""))
+        self._token = re.compile(_TOKENS.format(rules.get("short_forms", "")))
+        self._classes = (*_MARKS, "#", "Name", "NAME", "~", *(f"~{each}" for each in self._endings))
+        self._classes += (*(f"Noun~{each}" for each in self._nouns), *sorted(self._own_marks))
+        self._numbers = {word: n for n, word in enumerate((*self.words, *self._classes))}
 
     @property
     def size(self) -> int:
@@ -69,16 +72,18 @@ class StyleVocabulary:
         """Return a word or a mark, or "…ing" for an ending; "" for other classes."""
         if number < len(self.words):
             return self.words[number]
-        name = _CLASSES[number - len(self.words)]
-        return f"…{name[1:]}" if name[0] == "~" != name else name if name in _PRINTED else ""
+        name = self._classes[number - len(self.words)]
+        if ending := name.partition("~")[2]:
+            return f"…{ending}"
+        return name if name in _PRINTED | self._own_marks else ""
 
     def tokens(self, text: str) -> Iterator[Token]:
         """The tokens of a text, in order."""
         starts = True
-        for match in _TOKEN.finditer(text.rstrip()):
+        for match in self._token.finditer(text.rstrip()):
             token = self._masked(match[0], starts=starts)
             yield Token(self._numbers[token], match.start(), match.end())
-            starts = token in _ENDS_SENTENCE
+            starts = token in _ENDS_SENTENCE or (starts and token in self._own_marks)
 
     def pairs(self, text: str) -> Pairs:
         """Return each token of a text with the previous one; a paragraph end precedes the first."""
@@ -96,15 +101,23 @@ class StyleVocabulary:
             return "0"
         if not token[0].isalpha():
             mark = "…" if token[:2] == ".." else "—" if token[:2] == "--" else token
+            if mark in self._own_marks:
+                return mark
             mark = _SAME.get(mark, mark)
             return mark if mark in _MARKS else "#"
         word = token.lower().replace("’", "'")
         if word in self._numbers:
             return word
         if token[0].isupper() and not starts:
-            return "NAME" if token.isupper() and len(token) > 1 else "Name"
-        ending = next((e for e in _ENDINGS if word.endswith(e) and len(word) > len(e) + 2), "")
-        return f"~{ending}"
+            if token.isupper() and len(token) > 1:
+                return "NAME"
+            ending = _ending(word, self._nouns)
+            return f"Noun~{ending}" if ending else "Name"
+        return f"~{_ending(word, self._endings)}"
+
+
+def _ending(word: str, endings: Iterable[str]) -> str:
+    return next((e for e in endings if word.endswith(e) and len(word) > len(e) + 2), "")
 
 
 class BigramModel:
@@ -334,6 +347,11 @@ class MachineJudge:
         called = [judge.odds(each) > MACHINE_ODDS for each in passages]
         return replace(judge, mistaken=float(np.mean(called)))
 
+    @classmethod
+    def none(cls) -> "MachineJudge":
+        """Return a judge that can tell nothing, for languages without machines' prose."""
+        return cls(Normal(0.0, 1.0, 1.0), Normal(0.0, 1.0, 1.0))
+
     @property
     def can_tell(self) -> bool:
         """Whether the author's own posts can be told from a language model's prose."""
@@ -382,17 +400,28 @@ class ReferenceAuthors:
     source_of: tuple[int, ...]  # by passage
 
     @classmethod
-    def load(cls, folder: Path = REFERENCE) -> "ReferenceAuthors":
-        """Read the reference authors from the folder they were saved in."""
-        packed = io.BytesIO(unpacked(folder / AUTHORS_FILE))
+    def of(cls, texts: Sequence[str]) -> "ReferenceAuthors":
+        """Read the reference authors of the texts' language; English if it has none."""
+        code = language_of(texts)
+        return cls.load(code=code if (REFERENCE / authors_file(code)).is_file() else "en")
+
+    @classmethod
+    def load(cls, folder: Path = REFERENCE, code: str = "en") -> "ReferenceAuthors":
+        """Read the reference authors of a language from the folder they were saved in."""
+        packed = io.BytesIO(unpacked(folder / authors_file(code)))
         with np.load(packed, allow_pickle=False) as stored:
             pairs = np.cumsum(stored["steps"], axis=1, dtype=np.uint32)
             return cls(
-                StyleVocabulary(_as_words(stored["vocabulary"])),
+                StyleVocabulary(_as_words(stored["vocabulary"]), code),
                 _as_words(stored["sources"]),
                 tuple(pairs.reshape(-1, LENGTHS[0])),
                 tuple(stored["source_of"].tolist()),
             )
+
+
+def authors_file(code: str) -> str:
+    """Return the name of the file of a language's reference authors."""
+    return "voices.npz.xz" if code == "en" else f"voices.{code}.npz.xz"
 
 
 def _as_words(stored: npt.NDArray[np.uint8]) -> tuple[str, ...]:

@@ -70,8 +70,8 @@ def voice(
     """Compare samples and real held-out posts with the training posts and with other authors."""
     if not is_in_the_language(training, others.vocabulary.words[:_FREQUENT]):
         return Voice(
-            reason="The other authors wrote in English, but these posts are in another language, so"
-            " its voice cannot be judged."
+            reason="There are no other authors in the language of these posts, so the voice cannot"
+            " be judged."
         )
     vocabulary = others.vocabulary
     texts = [[vocabulary.pairs(text) for text in kind] for kind in (training, held_out, samples)]

@@ -8,6 +8,7 @@ import lzma
 import re
 import tomllib
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -85,6 +86,7 @@ def filled(pattern: str) -> str:
 
 # ---- words in any script
 
+_MAX_BEGINNING = 2000  # characters of a text by which its language is detected
 # Invisible characters that the archive keeps because some scripts and emoji need single ones. Text
 # could be hidden in runs of them, or in tag characters, which only flags need.
 _HIDDEN = re.compile(
@@ -154,6 +156,15 @@ def detect_stop_words(words: Sequence[str]) -> tuple[str, frozenset[str]]:
     """Return the language of most of the lower-case words, "en" if in doubt, and its stop words."""
     code = max(content_free(), key=lambda code: sum(word in content_free()[code] for word in words))
     return code, content_free()[code]
+
+
+def language_of(texts: Iterable[str]) -> str:
+    """Return the code of the language that most words of the texts are in, by their beginnings."""
+    words = Counter[str]()
+    for text in texts:
+        beginning = re.findall(r"[^\W\d_]+", text[:_MAX_BEGINNING].lower())
+        words[detect_stop_words(beginning)[0]] += len(text)
+    return max(words, key=lambda code: words[code], default="en")
 
 
 def is_content_word(word: str) -> bool:
