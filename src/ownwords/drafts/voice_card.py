@@ -300,8 +300,8 @@ def _count(documents: Sequence[Document], code: str) -> Portrait:
     total = sum(each.words.total() for each in counted)
     if documents and not counted:
         raise CorpusError(
-            "ownwords can describe how you write only in English, German, French and Spanish; your"
-            " posts are in another language"
+            "your posts are not in English, German, French or Spanish, the only languages in which"
+            " ownwords can describe how you write"
         )
     if total < _MIN_WORDS:
         raise CorpusError(
