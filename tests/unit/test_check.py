@@ -63,6 +63,7 @@ def test_a_draft_is_placed_marked_and_found_in_the_posts(
 
 def test_what_language_models_write_is_called_so(gardener: AuthorStyle) -> None:
     usual = Normal(-0.16, 0.004, 1.1)  # of three bloggers
+    assert gardener._prose
     learned = replace(gardener._learned, machines=MachineJudge(usual, gardener._prose.unseen))
     blogger = AuthorStyle(learned, gardener._arrays, dict)
     with lzma.open(MACHINES, "rt", encoding="utf-8") as file:
