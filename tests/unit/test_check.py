@@ -290,6 +290,9 @@ def test_a_draft_in_another_language_is_compared_with_people_of_that_language(
     assert own.language == code and own.other_posts == 1
     assert own.yours > 0.5 and own.machine is None
     assert not any("Only" in label for label in own.counts)
+    foreign = style.check(english)
+    assert not foreign.is_long_enough and not foreign.sentences
+    assert "not in the language of your posts" in foreign.sentence
     others = ReferenceAuthors.load(code=code)
     assert max(style.yours(style._model.weights(each)) for each in others.passages[::40]) < 0.5
     shown = str(check_view(own))

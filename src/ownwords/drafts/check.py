@@ -108,6 +108,7 @@ _ONE_LANGUAGE = {
     "es": "Only your Spanish posts are compared; those in other languages are left out.",
 }
 _TOO_SHORT = "The draft is too short for a verdict: about 40 words of prose are needed."
+_OTHER_LANGUAGE = "The draft is not in the language of your posts, so it cannot be judged."
 _TITLE = re.compile(
     r"\A\s*\S.*[^\s.!?…:;,”\"\'’)][ \t]*\n(?=[ \t]*\n)"
 )  # a first line without an end
@@ -153,7 +154,7 @@ class Check:
     """The result of checking a draft."""
 
     sentence: str  # the verdict
-    is_long_enough: bool  # for a verdict
+    is_long_enough: bool  # for a verdict, and in the language of the posts
     yours: float
     above: float  # share of the author's own passages that score lower
     # The probability that a language model wrote it rather than the author, and the share of the
@@ -372,6 +373,9 @@ class AuthorStyle:
                 "the draft has no prose to check", hint="give a text file, or pipe a text in"
             )
         read = list(_sentences_of(text, self._vocabulary, self._learned.abbreviations))
+        problem = "" if len(weights) >= _MIN_DRAFT else _TOO_SHORT
+        if not problem and language_of([text]) != self._learned.language:
+            problem, read = _OTHER_LANGUAGE, []
         judge, machine = self._learned.machines, None
         if read and self._prose and judge.can_tell:
             as_machine = np.concatenate([self._prose.of(each.pairs) for each in read])
@@ -381,12 +385,11 @@ class AuthorStyle:
         closest = self._closest([checked[n].text for n in marked]) if marked else ()
         for n, example in zip(marked, closest, strict=True):
             checked[n] = replace(checked[n], example=example)
-        is_long_enough = len(weights) >= _MIN_DRAFT
         own, others = self._arrays.own_scores, self._arrays.others_scores
         yours, above = self.yours(weights), float((own < weights.mean()).mean())
         return Check(
-            sentence=verdict(yours, above, machine) if is_long_enough else _TOO_SHORT,
-            is_long_enough=is_long_enough,
+            sentence=problem or verdict(yours, above, machine),
+            is_long_enough=not problem,
             yours=yours,
             above=above,
             machine=machine,
@@ -395,7 +398,7 @@ class AuthorStyle:
             others=self._range(others),
             sentences=tuple(checked),
             written_before=self._written_before(text),
-            counts=tuple(self._counts(self._count(text))) if is_long_enough else (),
+            counts=tuple(self._counts(self._count(text))) if not problem else (),
             language=self._learned.language,
             other_posts=self._learned.other_posts,
         )
@@ -695,7 +698,8 @@ def check_view(check: Check) -> list[b.Block]:
         heading = f"{len(marked)} of {judged} are unlike yours"
     elif not check.sentences:
         heading = "No sentence is long enough to be judged"
-    found.append(b.Heading(text=heading))
+    if check.sentence != _OTHER_LANGUAGE:
+        found.append(b.Heading(text=heading))
     if marked:
         usual = (
             "Each sentence of eight words or more is judged by itself; about one in ten of your own"
