@@ -5,11 +5,16 @@
     python base/notes_adapter.py publish --sources modern-sources.tsv      into the package
 
 Most of the training data are pairs of notes and their text, of which only the text is learned; the
-rest is plain prose, so that the base continues texts as well as before.
+rest is plain prose, so that the base continues texts as well as before. Half of the pairs have
+notes made by rule, and half have notes that language models jotted down (`jotted/`): from notes by
+rule alone a model does not learn to read a person's. `prepare --versions 0` leaves them out.
 """
 
 import argparse
+import json
+import lzma
 import os
+import random
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,13 +31,16 @@ from torch import Tensor
 
 import publishing
 import texts
+from ownwords.archive.corpus import TrainingText
 from ownwords.base import catalogue
 from ownwords.cli.progress_view import ProgressView
 from ownwords.core.config import resolve, settings_of
 from ownwords.core.fingerprint import digest
 from ownwords.core.progress import Progress
+from ownwords.core.text import sentences
 from ownwords.core.workspace import write_atomically
 from ownwords.drafts import notes
+from ownwords.drafts.drafting import Notes
 from ownwords.models import bundle, lora
 from ownwords.models.decoder import CausalLM
 from ownwords.models.directory import ADAPTER
@@ -58,6 +66,13 @@ from token_files import open_dataset, store_dataset
 BASE = "smollm2-135m"
 # Blogs that drafting and scoring are evaluated on: the adapter has not read them.
 JUDGES = frozenset({"rubenerd", "eevee", "mtlynch", "raphlinus"})
+JOTTED = Path(__file__).with_name("jotted") / "notes.jsonl.xz"
+JOTTED_HELD_OUT = frozenset(  # sources
+    {
+        *("civicactions_handbook", "openstax_writing_guide", "shorebird_handbook"),
+        *("se_ernest_hemingway_the_sun_also_rises", "sirodoht", "todogroup"),
+    }
+)
 _MOST = 500  # documents of a source, so that no single style dominates
 _HELD_OUT = 25  # documents, of whole sources
 _TOKENS = "tokens"  # the file with the number of learned tokens
@@ -80,22 +95,72 @@ SETTINGS = Recipe(
 )
 
 
-def prepare(folder: Path, modern: Sequence[Path], held_out: Path) -> None:
+def prepare(folder: Path, modern: Sequence[Path], held_out: Path, versions: int) -> None:
     """Encode pairs and plain texts of training sources and of held-out ones."""
     tokenizer = Tokenizer(bundle.load(catalogue.find(BASE)).tokenizer_files)
-    named = _sampled(document for path in modern for document in texts.documents(path))
-    cleaned = list(texts.Cleaner().cleaned(named))
+    documents = [document for path in modern for document in texts.documents(path)]
+    jotted, jotted_held_out = _jotted(dict(documents), versions)
+    cleaned = list(texts.Cleaner().cleaned(_sampled(documents)))
     hidden = list(texts.Cleaner().cleaned(texts.documents(held_out)))
     hidden = sorted(hidden, key=lambda text: digest(text.id))[:_HELD_OUT]
     for name, part in (("", cleaned), ("held-out ", hidden)):
         titled = [replace(text, title=text.text.partition("\n\n")[0]) for text in part]
-        for kind, chosen in (
-            ("pairs", [pair for text in titled for pair in notes.pairs(text)]),
-            ("plain", titled),
-        ):
-            built = build_dataset(chosen, tokenizer)
-            store_dataset(built, folder / f"{name}{kind}")
-            print(f"{name}{kind}: {built.documents:,} texts, {built.tokens:,} tokens")
+        pairs = [pair for text in titled for pair in notes.pairs(text)]
+        if not name and versions:
+            pairs = [*random.Random(1).sample(pairs, min(len(pairs), len(jotted))), *jotted]
+        for kind, chosen in (("pairs", pairs), ("plain", titled)):
+            _encode(chosen, tokenizer, folder / f"{name}{kind}")
+    _encode(jotted_held_out, tokenizer, folder / "held-out jotted")
+
+
+def _encode(chosen: Sequence[TrainingText], tokenizer: Tokenizer, folder: Path) -> None:
+    built = build_dataset(chosen, tokenizer)
+    store_dataset(built, folder)
+    print(f"{folder.name}: {built.documents:,} texts, {built.tokens:,} tokens")
+
+
+def _jotted(
+    documents: Mapping[str, str], versions: int
+) -> tuple[list[TrainingText], list[TrainingText]]:
+    """Return paragraphs with jotted notes: several versions to learn from, and the held-out ones.
+
+    In the first version the notes are of the whole paragraph, in the others of some sentences.
+    """
+    learned, held_out = [], []
+    for row in map(json.loads, lzma.decompress(JOTTED.read_bytes()).decode().split("\n")):
+        document, begin = documents[row["document"]], row["offset"]
+        paragraph = document[begin : begin + row["length"]]
+        title, *earlier = document[:begin].strip().split("\n\n")
+        before = notes.beginning_of(earlier[-1]) if earlier else ""
+        is_held_out = row["document"].partition("/")[0] in JOTTED_HELD_OUT
+        for number in range(1 if is_held_out else versions):
+            rng = random.Random(digest(row["document"], str(begin), str(number)))
+            lines, text = row["notes"], paragraph
+            if number and (part := _part_of(paragraph, lines, rng)):
+                text, lines, title, before = *part, "", ""
+            prompt = notes.prompt_of(
+                Notes.parse("\n".join(f"- {line}" for line, _ in lines)).lines,
+                title if rng.random() < 0.5 else "",
+                before if rng.random() < 0.6 else "",
+            )
+            key = f"{row['document']}/{begin}/{number}"
+            (held_out if is_held_out else learned).append(TrainingText(key, text, prompt=prompt))
+    return learned, held_out
+
+
+def _part_of(
+    paragraph: str, lines: Sequence[tuple[str, list[int]]], rng: random.Random
+) -> tuple[str, Sequence[tuple[str, list[int]]]] | None:
+    """Return some sentences in a row and their notes; None if others' notes are about them, too."""
+    if len(lines) < 3:
+        return None
+    spans, first = sentences(paragraph), rng.randrange(len(lines) - 1)
+    last = rng.randrange(first + 2, len(lines) + 1)
+    of = {number for _, numbers in lines[first:last] for number in numbers}
+    rest = {number for _, numbers in (*lines[:first], *lines[last:]) for number in numbers}
+    if of & rest or max(of) - min(of) + 1 != len(of) or max(of) > len(spans):
+        return None
+    return paragraph[spans[min(of) - 1][0] : spans[max(of) - 1][1]], lines[first:last]
 
 
 def _sampled(named: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
@@ -301,6 +366,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, default=Path("notes-adapter"))
     parser.add_argument("--modern", type=Path, nargs="+")
     parser.add_argument("--held-out", type=Path)
+    parser.add_argument("--versions", type=int, default=3, help="of each paragraph jotted down")
     parser.add_argument("--minutes", type=float, default=720.0, help="of training")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--seed", type=int, default=1, help="of the order; all begin alike")
@@ -312,7 +378,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--sources", type=Path, help="the table of the texts and their licences")
     args = parser.parse_args(arguments)
     if args.step == "prepare":
-        prepare(args.folder, args.modern, args.held_out)
+        prepare(args.folder, args.modern, args.held_out, args.versions)
     elif args.step == "publish":
         publish(args.folder, args.sources, args.beside)
     else:
