@@ -200,7 +200,7 @@ def test_rules_and_categories_can_be_chosen(client: TestClient) -> None:
         assert rules(matches(client, text, **fields)) == expected, fields
 
 
-def test_only_english_is_judged(client: TestClient) -> None:
+def test_only_the_language_of_the_posts_is_judged(client: TestClient) -> None:
     german = "Um die besten Verfahren zu nutzen, sollten Anwender passende Einstellungen wählen."
     assert matches(client, german, language="auto") == []
     assert matches(client, FOREIGN, language="de-DE") == []
@@ -210,6 +210,7 @@ def test_only_english_is_judged(client: TestClient) -> None:
     assert rules(answer["matches"]) == {"OWNWORDS_UNLIKE_YOU"}
     listed = client.get("/v2/languages").json()
     assert {"name": "English (GB)", "code": "en", "longCode": "en-GB"} in listed
+    assert {"de-CH", "fr", "es"} < {each["longCode"] for each in listed}
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,11 @@ class TextMarker:
         self._edits = lru_cache(_MAX_PARAGRAPHS)(self._edits_with_sentences)
         self._unlike = lru_cache(_MAX_PARAGRAPHS)(self._judge)
 
+    @property
+    def language(self) -> str:
+        """The code of the posts' language."""
+        return self._habits.code
+
     def marks(self, text: str, is_wanted: Callable[[str], bool]) -> list[Mark]:
         """Return the marks of the kinds that are wanted, in order; no two overlap."""
         text = text.replace("\r\n", " \n").replace("\r", "\n")

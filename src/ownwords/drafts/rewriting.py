@@ -81,7 +81,7 @@ class Habits:
     """How often the author uses each form, how long their sentences are, and what they decided."""
 
     def __init__(self, texts: Iterable[str], code: str = "en") -> None:
-        self._code = code  # only English has phrases and equivalent words
+        self.code = code  # only English has phrases and equivalent words
         self.choices_made: Callable[[], MarkChoices] = MarkChoices
         self._counts: dict[str, Counter[int]] = defaultdict(Counter)
         self._phrases = set[str]()  # that the author uses
@@ -108,7 +108,7 @@ class Habits:
         """Return what was learned, for JSON."""
         phrases = sorted(self._phrases)
         counts, words, lengths = self._counts, self._words, self._lengths
-        return {"code": self._code} | {
+        return {"code": self.code} | {
             "counts": counts,
             "phrases": phrases,
             "words": words,
@@ -214,7 +214,7 @@ class Habits:
 
     def _uses(self, text: str) -> Iterator[Use]:
         """Yield the forms in a text; in other languages than English, only marks common to all."""
-        if self._code == "en":
+        if self.code == "en":
             yield from _uses(text)
         else:
             yield from _marks(text, ("apostrophes", "dashes", "ellipses"))
@@ -225,7 +225,7 @@ class Habits:
 
     def _splits(self, text: str) -> Iterator[Edit]:
         """Yield an edit for each sentence that is much longer than the author's: it is split."""
-        is_hidden = self._code != "en" or self.choices_made().hides("long_sentence")
+        is_hidden = self.code != "en" or self.choices_made().hides("long_sentence")
         for begin, end in () if is_hidden else sentences(text):
             words = len(text[begin:end].split())
             if words <= self._long:

@@ -20,7 +20,7 @@ from ownwords.core.version import __version__
 from ownwords.drafts.mark_choices import UNLIKE
 from ownwords.drafts.marks import Mark
 from ownwords.drafts.rewriting import MARKS
-from ownwords.language.words import Lexicon, is_in_the_language
+from ownwords.language.words import language_of
 from ownwords.serve.app_state import AppState
 from ownwords.serve.errors import ApiError, invalid
 from ownwords.serve.json_api import decode_fields, json_response, parse_json
@@ -30,9 +30,15 @@ CHECK: Final = "/v2/check"
 LANGUAGES: Final = "/v2/languages"
 _MAX_CHARS = 100_000
 _CONTEXT = 40  # characters on either side of a match
-_ENGLISH = {"en": "English"} | {
-    f"en-{code}": f"English ({code})" for code in ("US", "GB", "AU", "CA", "NZ", "ZA")
+_LANGUAGES = {"en": "English", "de": "German", "fr": "French", "es": "Spanish"} | {
+    f"{code}-{place}": f"{name} ({place})"
+    for code, name, places in (
+        ("en", "English", ("US", "GB", "AU", "CA", "NZ", "ZA")),
+        ("de", "German", ("DE", "AT", "CH")),
+    )
+    for place in places
 }
+_VARIANTS = {"en": "en-US", "de": "de-DE"}  # unless the client prefers another
 _SOFTWARE = {
     "name": "ownwords",
     "version": __version__,
@@ -60,7 +66,10 @@ def routes(state: AppState) -> list[BaseRoute]:
 
     async def languages(_: Request) -> Response:
         return json_response(
-            [{"name": name, "code": "en", "longCode": code} for code, name in _ENGLISH.items()]
+            [
+                {"name": name, "code": code[:2], "longCode": code}
+                for code, name in _LANGUAGES.items()
+            ]
         )
 
     return [Route(CHECK, check, methods=["GET", "POST"]), Route(LANGUAGES, languages)]
@@ -123,18 +132,21 @@ def _check(state: AppState, fields: Mapping[str, str]) -> dict[str, Any]:
         message = f"Your text exceeds the limit of {_MAX_CHARS} characters"
         raise ApiError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
     code = fields.get("language", "auto")
-    is_english = code.lower().partition("-")[0] == "en"
     if code == "auto":
-        is_english = is_in_the_language([plain.text], Lexicon.load().frequent)
-        variants = fields.get("preferredVariants", "").split(",")
-        code = next((variant for variant in variants if variant in _ENGLISH), "en-US")
-    # Browser add-ons ask a second time for marks on the text as a whole, of which there are none.
-    is_judged = is_english and fields.get("mode") != "textLevelOnly"
+        found = language_of([plain.text])
+        preferred = fields.get("preferredVariants", "").split(",")
+        variants = (each for each in preferred if each in _LANGUAGES and each[:2] == found)
+        code = next(variants, _VARIANTS.get(found, found))
     marks: Sequence[Mark] = ()
-    if is_judged and state.workspace.archive.exists():
-        marks = state.learned.marker().marks(plain.text, partial(_is_wanted, fields))
-    language = {"name": _ENGLISH.get(code, code), "code": code}
-    detected = {**language, "confidence": float(is_english), "source": ""}
+    is_known = False
+    if state.workspace.archive.exists():
+        marker = state.learned.marker()
+        is_known = code.lower().partition("-")[0] == marker.language
+        # Browser add-ons ask a second time for marks on the text as a whole: there are none.
+        if is_known and fields.get("mode") != "textLevelOnly":
+            marks = marker.marks(plain.text, partial(_is_wanted, fields))
+    language = {"name": _LANGUAGES.get(code, code), "code": code}
+    detected = {**language, "confidence": float(is_known), "source": ""}
     return {
         "software": _SOFTWARE,
         "warnings": {"incompleteResults": False},
