@@ -1,6 +1,7 @@
 """marks.toml: what the author decided is followed everywhere, and only that."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -90,7 +91,10 @@ def test_only_what_is_often_alike_is_proposed() -> None:
         choices = MarkChoices()
         for number in range(5):
             choices = choices.kept_forms(str(number), [(kind, "x", "y")])
-        assert choices.accept(*choices.proposals()[0]) == expected
+        accepted = choices.accept(*choices.proposals()[0])
+        assert accepted == expected
+        again = replace(accepted, choice=choices.choice)
+        assert kind != UNLIKE or again.proposals() == []  # sentences, only once
 
 
 def test_words_that_are_always_replaced_in_drafts_become_a_rule() -> None:

@@ -155,7 +155,11 @@ class MarkChoices:
         return [
             key
             for key, number in times.items()
-            if number >= _MIN_ALIKE and len(texts[key]) >= _MIN_TEXTS and key not in self.declined
+            if number >= _MIN_ALIKE
+            and len(texts[key]) >= _MIN_TEXTS
+            and key not in self.declined
+            # Marking half as many sentences again would miss most of other people's.
+            and not (key[0] == UNLIKE and self.marked < MARKED)
         ]
 
     def accept(self, kind: str, before: str, after: str) -> "MarkChoices":
