@@ -131,9 +131,9 @@ def main(kind: str, folder: Path) -> dict[str, Any]:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     # Voice and fluency have tests of their own.
-    vars(scoring)["Lexicon"] = vars(scoring)["ReferenceAuthors"] = SimpleNamespace(
-        load=lambda: None, of=lambda _: None
-    )
+    vars(scoring)["Lexicon"] = SimpleNamespace(load=lambda: None)
+    foreign = SimpleNamespace(vocabulary=SimpleNamespace(words=("ja", "nein")))
+    vars(scoring)["ReferenceAuthors"] = SimpleNamespace(of=lambda _: foreign)
     vars(recipes)["_SAMPLE_BYTES"] = 8
     throughput.measure_speeds = lambda device, *_, **__: throughput.assumed_speeds(device)
     trimming.SMALL = 100  # so that a tiny vocabulary is trimmed, too

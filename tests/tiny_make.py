@@ -44,8 +44,9 @@ def skip_measurements(patch: "pytest.MonkeyPatch", folder: Path) -> None:
     )
     # These have tests of their own.
     patch.setattr(recipes, "_SAMPLE_BYTES", 8)
-    for reference in ("Lexicon", "ReferenceAuthors"):
-        patch.setattr(scoring, reference, SimpleNamespace(load=lambda: None, of=lambda _: None))
+    patch.setattr(scoring, "Lexicon", SimpleNamespace(load=lambda: None))
+    foreign = SimpleNamespace(vocabulary=SimpleNamespace(words=("ja", "nein")))
+    patch.setattr(scoring, "ReferenceAuthors", SimpleNamespace(of=lambda _: foreign))
 
 
 def write_blog(folder: Path, posts: int = 24) -> Path:

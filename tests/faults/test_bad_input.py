@@ -79,7 +79,7 @@ def write_post(site: Path, body: str) -> None:
     ("spoil", "options", "sentence"),
     [
         (lambda site: database_of(site).write_bytes(b"a renamed text\n" * 100), (), "db.sqlite"),
-        (lambda site: change(site, ("DELETE FROM posts", ())), (), "has no text to read"),
+        (lambda site: change(site, ("DELETE FROM posts", ())), (), "contains no text to read"),
         (lambda site: change(site, ("UPDATE posts SET status = 'draft'", ())), (), "a draft"),
         (lambda _: None, ("--set", "archive.max_post_characters=5"), "over the limit of 5"),
     ],

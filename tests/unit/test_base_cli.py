@@ -89,7 +89,7 @@ def test_base_without_a_verb_lists_and_a_typo_is_reported(
 def test_an_install_without_its_base_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["base"]) == 0
     output = " ".join(capsys.readouterr().out.split())
-    assert "lacks the built-in model" in output
+    assert "built-in model is missing" in output
     assert "ownwords base add ORG/NAME" in output
 
 

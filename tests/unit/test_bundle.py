@@ -349,7 +349,7 @@ def test_a_model_made_of_a_base_carries_its_licence_and_so_does_one_made_of_that
         )
         base = tmp_path / name
         card = (base / "README.md").read_text()
-        assert "\nlicense: gemma\n" in card and "derives from google/tiny" in card
+        assert "\nlicense: gemma\n" in card and "google/tiny and is subject to its license" in card
         assert "https://terms.example" in card and card.count("## License") == 1
         assert "Include LICENSE.html and NOTICE with every copy" in card
         assert (base / "NOTICE").read_text() == "notice"

@@ -59,7 +59,7 @@ def test_all_sums_agree(tmp_path: Path, blog: Path) -> None:
     first, second, third = result["lines"]
     assert f"{result['words']:,} words of your own" in first
     assert f"learns from {posts['learned_words']:,} words" in second
-    assert f"{posts['held_out_words']:,} are held back" in second
+    assert f"{posts['held_out_words']:,} are held out" in second
     assert third
 
 

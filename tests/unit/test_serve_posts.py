@@ -134,8 +134,8 @@ def test_the_report_has_the_figures_of_the_files(served: Served) -> None:
     kinds = [row.text(separator="|") for row in page.css("#whose tbody tr")]
     assert kinds[0].startswith(f"Your own words|{own:,}|")
     assert kinds[1].startswith("Quoted|6|")
-    assert texts(page, "svg.columns .year") == ["2019", "2020", "2021", "2022"]
-    assert "1 text" in texts(page, "#years")[0]
+    years = texts(page, "#years")[0]
+    assert all(year in years for year in ("2019", "2020", "2021", "2022")) and "1 text" in years
     assert len(page.css("#duplicates li")) == 1
     assert texts(page, ".lede")[0].startswith("One post is ")
     long = quote(ids(served)["long"], safe="")

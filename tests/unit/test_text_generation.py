@@ -260,7 +260,7 @@ def test_our_own_special_tokens_can_stop_a_text_by_their_names() -> None:
 
 @pytest.mark.parametrize("stops", [[""], ["a", ""], "text"])
 def test_empty_stop_strings_are_refused(stops: list[str]) -> None:
-    with pytest.raises(ConfigError, match="stop strings should be"):
+    with pytest.raises(ConfigError, match="stop strings must be"):
         IncrementalDetokenizer(ByteTokenizer(), [], stops)
 
 

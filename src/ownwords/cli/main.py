@@ -157,6 +157,8 @@ def build() -> "App":
 
 def _usage_error(error: "CycloptsError", verb: str) -> str:
     """Return the message for an error of the parser."""
+    from difflib import get_close_matches
+
     from cyclopts import MissingArgumentError, UnusedCliTokensError
 
     if isinstance(error, MissingArgumentError) and error.argument:
@@ -165,7 +167,10 @@ def _usage_error(error: "CycloptsError", verb: str) -> str:
             return f"{name} needs a value"
         return f"{verb} needs a {name.lstrip('-').upper()}"
     if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
-        return f"{verb} does not take {error.unused_tokens[0]!r}"
+        word = error.unused_tokens[0]
+        if close := get_close_matches(word, error.app or (), n=1):
+            return f"{verb} has no {word!r}; did you mean {close[0]}?"
+        return f"{verb} does not take {word!r}"
     message = str(error).replace("into float", "into a number").replace("into int", "into a number")
     return message[:1].lower() + message[1:].rstrip(".")
 
