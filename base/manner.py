@@ -19,7 +19,8 @@ import numpy as np
 
 from machine_prose import MACHINES
 from ownwords.core.workspace import write_atomically
-from ownwords.evaluation.manner import count_text, manner_file, measures, rates
+from ownwords.evaluation.manner import count_text, measures, rates
+from ownwords.evaluation.style import reference_file
 from reference import OUT, documents, evenly
 
 DOCUMENTS = 50  # of a source
@@ -77,7 +78,7 @@ def main() -> int:
             name: np.minimum(array, MAX_STORED).astype(np.float16) for name, array in stored.items()
         },
     )
-    path = args.out / manner_file(code)
+    path = args.out / reference_file("manner", code)
     write_atomically(path, lzma.compress(file.getvalue(), preset=9))
     print(f"{len(texts)} sources, {len(known):,} words; {path}: {path.stat().st_size:,} bytes")
     return 0

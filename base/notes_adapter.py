@@ -135,13 +135,12 @@ def _jotted(
         is_held_out = row["document"].partition("/")[0] in JOTTED_HELD_OUT
         for number in range(1 if is_held_out else versions):
             rng = random.Random(digest(row["document"], str(begin), str(number)))
-            lines, text = row["notes"], paragraph
-            if number and (part := _part_of(paragraph, lines, rng)):
-                text, lines, title, before = *part, "", ""
+            part = _part_of(paragraph, row["notes"], rng) if number else None
+            text, lines = part or (paragraph, row["notes"])
             prompt = notes.prompt_of(
                 Notes.parse("\n".join(f"- {line}" for line, _ in lines)).lines,
-                title if rng.random() < 0.5 else "",
-                before if rng.random() < 0.6 else "",
+                title if not part and rng.random() < 0.5 else "",
+                before if not part and rng.random() < 0.6 else "",
             )
             key = f"{row['document']}/{begin}/{number}"
             (held_out if is_held_out else learned).append(TrainingText(key, text, prompt=prompt))
@@ -151,7 +150,7 @@ def _jotted(
 def _part_of(
     paragraph: str, lines: Sequence[tuple[str, list[int]]], rng: random.Random
 ) -> tuple[str, Sequence[tuple[str, list[int]]]] | None:
-    """Return some sentences in a row and their notes; None if others' notes are about them, too."""
+    """Return some sentences in a row and their notes; None if they share notes with others."""
     if len(lines) < 3:
         return None
     spans, first = sentences(paragraph), rng.randrange(len(lines) - 1)

@@ -29,7 +29,7 @@ from ownwords.evaluation.style import (
     Pairs,
     ReferenceAuthors,
     StyleVocabulary,
-    authors_file,
+    reference_file,
 )
 from ownwords.language.words import FOLDER, WORDS_FILE, Lexicon, folded, language, words_in
 
@@ -207,7 +207,7 @@ def save_authors(authors: ReferenceAuthors, folder: Path) -> Path:
         sources=np.frombuffer("\n".join(authors.sources).encode(), np.uint8),
         vocabulary=np.frombuffer("\n".join(authors.vocabulary.words).encode(), np.uint8),
     )
-    path = folder / authors_file(authors.vocabulary.code)
+    path = folder / reference_file("voices", authors.vocabulary.code)
     write_atomically(path, lzma.compress(file.getvalue(), preset=9))
     return path
 

@@ -21,8 +21,8 @@ from ownwords.evaluation.style import (
     CrossValidated,
     ReferenceAuthors,
     StyleVocabulary,
-    authors_file,
     cut,
+    reference_file,
 )
 from ownwords.evaluation.voice import voice
 
@@ -144,7 +144,7 @@ def test_others_round_trip_and_damage_is_one_sentence(
     assert (loaded.sources, loaded.source_of) == (authors.sources, authors.source_of)
     assert np.array_equal(loaded.passages, authors.passages)
     for damaged in (data[: len(data) // 2], b"", b"PK" + data, json.dumps([]).encode()):
-        (tmp_path / authors_file("en")).write_bytes(damaged)
+        (tmp_path / reference_file("voices", "en")).write_bytes(damaged)
         with pytest.raises(OwnwordsError, match="cannot be read"):
             ReferenceAuthors.load(tmp_path)
 

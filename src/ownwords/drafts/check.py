@@ -34,10 +34,10 @@ from ownwords.evaluation.manner import (
     TextCounts,
     count_text,
     habits_of,
-    manner_file,
     rates,
 )
 from ownwords.evaluation.style import (
+    LANGUAGES_OF_OTHERS,
     LENGTHS,
     MACHINE,
     MACHINES_FILE,
@@ -52,14 +52,13 @@ from ownwords.evaluation.style import (
     StyleModel,
     StyleVocabulary,
     Vector,
-    authors_file,
     folds,
     log_odds,
     probability,
+    reference_file,
 )
 from ownwords.evaluation.verbatim import runs_of, shared_passages
 from ownwords.language.words import (
-    LANGUAGES,
     Lexicon,
     content_words,
     is_in_the_language,
@@ -100,7 +99,7 @@ _USUAL = 0.5  # share of other people who use a word, so that it is no term of a
 _MIN_EXPECTED = 3  # times that others would have written something in as many words
 _MAX_QUOTED = 300  # characters of a sentence
 _NO_REASON = "as a whole, it combines words as a language model does rather than as you do"
-_NO_REASON_BESIDES = "as a whole, it combines words as others do rather than as you do"
+_NO_REASON_BY_OTHERS = "as a whole, it combines words as others do rather than as you do"
 _ONE_LANGUAGE = {
     "en": "Only your English posts are compared; those in other languages are left out.",
     "de": "Only your German posts are compared; those in other languages are left out.",
@@ -336,12 +335,9 @@ class AuthorStyle:
 
         What was learned is kept beside the archive, until posts or the reference change.
         """
-        files = (
-            REFERENCE / name(code) for code in LANGUAGES for name in (authors_file, manner_file)
-        )
-        counted = [
-            path.read_bytes() for path in (REFERENCE / MACHINES_FILE, *files) if path.is_file()
-        ]
+        kinds = ("voices", "manner")
+        files = [reference_file(kind, code) for code in LANGUAGES_OF_OTHERS for kind in kinds]
+        counted = ((REFERENCE / name).read_bytes() for name in (MACHINES_FILE, *files))
         kept = KeptFile.of(archive, _LEARNED_FILE, _LEARNED_FORMAT, *counted)
         path = archive.path
 
@@ -433,7 +429,7 @@ class AuthorStyle:
                     found,
                     is_marked=True,
                     because=tuple(because)[:_MAX_REASONS]
-                    or (_NO_REASON if self._prose else _NO_REASON_BESIDES,),
+                    or (_NO_REASON if self._prose else _NO_REASON_BY_OTHERS,),
                     new_words=new,
                 )
             yield found
@@ -634,12 +630,12 @@ def _closest_sentence(searcher: "ArchiveSearcher", sentence: str, code: str) -> 
         words = content_words(text)
         return {stem for stem in words if words[stem].lower() not in stop_words()[code]}
 
+    wanted = content(sentence)
     for passage in searcher.find(sentence, _NEAR).passages:
         place = best_sentence(sentence, passage.text)
         if passage.whose == "own" and place:
             found = " ".join(passage.text[slice(*place)].split())
-            common = content(found) & content(sentence)
-            if found != sentence and len(common) >= _MIN_COMMON:
+            if found != sentence and len(content(found) & wanted) >= _MIN_COMMON:
                 return found
     return ""
 

@@ -26,7 +26,7 @@ from ownwords.core.text import sentences
 from ownwords.drafts.check import AuthorStyle, Check, WrittenBefore
 from ownwords.drafts.drafting import SEEDS, Doubt, DraftLine, Notes, begun_lines
 from ownwords.drafts.facts import Content, lines_not_shown_in
-from ownwords.language.words import detect_stop_words, words_in
+from ownwords.language.words import language_of
 from ownwords.view.format import plain
 
 TRIES: Final = 8  # per paragraph, until one is good
@@ -350,7 +350,7 @@ def _without_padding(text: str, known: Content) -> str:
 
     Small models add others. In other languages the forms of words are not known.
     """
-    if detect_stop_words([word[0].lower() for word in words_in(text)])[0] != "en":
+    if language_of([text]) != "en":
         return text
     said = (text[begin:end] for begin, end in sentences(text))
     return " ".join(

@@ -108,7 +108,8 @@ class Habits:
         """Return what was learned, for JSON."""
         phrases = sorted(self._phrases)
         counts, words, lengths = self._counts, self._words, self._lengths
-        return {"code": self.code} | {
+        return {
+            "code": self.code,
             "counts": counts,
             "phrases": phrases,
             "words": words,
@@ -117,7 +118,7 @@ class Habits:
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "Habits":
-        habits = cls((), stored.get("code", "en"))
+        habits = cls((), stored["code"])
         for kind, choices in stored["counts"].items():
             habits._counts[kind].update({int(choice): n for choice, n in choices.items()})
         habits._phrases, habits._words = set(stored["phrases"]), Counter(stored["words"])

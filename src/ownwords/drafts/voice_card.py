@@ -34,11 +34,15 @@ from ownwords.evaluation.manner import (
     count_text,
     habits_of,
     lengths_of,
-    manner_file,
     rates,
 )
-from ownwords.evaluation.style import REFERENCE
-from ownwords.language.words import content_words, is_in_the_language, language, language_of
+from ownwords.evaluation.style import (
+    LANGUAGES_OF_OTHERS,
+    REFERENCE,
+    judged_language,
+    reference_file,
+)
+from ownwords.language.words import content_words, is_in_the_language, language
 
 _KEPT_FILE, _KEPT_FORMAT = "voice.json", "5"
 _MIN_WORDS = 1000  # of the author's
@@ -247,11 +251,12 @@ def voice_card(archive: Archive, about: str = "", words: int = 1200) -> VoiceCar
     report = msgspec.json.decode(archive.get_meta("report") or "{}", type=_Named)
     name = new_name(archive.path.parent) or report.name
     documents = _documents(archive)
-    code = _judged_language(documents)
-    counts = (REFERENCE / manner_file(code)).read_bytes()
-    kept = KeptFile.of(archive, _KEPT_FILE, _KEPT_FORMAT, name, counts)
-    found = tuple(_passages(archive, documents, code, about, words * _PASSAGES_SHARE))
-    portrait, decided = _portrait(kept, name, documents, code), MarksFile.beside(archive.path)()
+    files = (REFERENCE / reference_file("manner", code) for code in LANGUAGES_OF_OTHERS)
+    counts = (file.read_bytes() for file in files)
+    kept = KeptFile.of(archive, _KEPT_FILE, _KEPT_FORMAT, name, *counts)
+    portrait, decided = _portrait(kept, name, documents), MarksFile.beside(archive.path)()
+    code, room = portrait.language, words * _PASSAGES_SHARE
+    found = tuple(_passages(archive, documents, code, about, room))
     is_own = decided.allowed.__contains__
     portrait = replace(
         portrait,
@@ -264,13 +269,8 @@ def voice_card(archive: Archive, about: str = "", words: int = 1200) -> VoiceCar
 def passages(archive: Archive, about: str, words: int) -> tuple[VoicePassage, ...]:
     """Return passages of the author near a task, unlike each other, of about `words` words."""
     documents = _documents(archive)
-    return tuple(_passages(archive, documents, _judged_language(documents), about, words))
-
-
-def _judged_language(documents: Sequence[Document]) -> str:
-    """Return the language of most words if others' writing is known in it, otherwise English."""
-    code = language_of(each.text(frozenset({"prose"})) for each in documents)
-    return code if (REFERENCE / manner_file(code)).is_file() else "en"
+    code = judged_language(_prose_of(documents))
+    return tuple(_passages(archive, documents, code, about, words))
 
 
 def _documents(archive: Archive) -> list[Document]:
@@ -280,20 +280,25 @@ def _documents(archive: Archive) -> list[Document]:
     return [each for each in archive.documents(used) if each.status == "published"]
 
 
-def _portrait(kept: KeptFile, name: str, documents: Sequence[Document], code: str) -> Portrait:
+def _prose_of(documents: Sequence[Document]) -> list[str]:
+    return [each.text(frozenset({"prose"})) for each in documents]
+
+
+def _portrait(kept: KeptFile, name: str, documents: Sequence[Document]) -> Portrait:
     """Count the posts, or read what was counted."""
     with suppress(msgspec.DecodeError):  # none yet, or damaged
         counted = msgspec.json.decode(kept.read(), type=Portrait)
         if counted.key == kept.key:
             return counted
-    portrait = replace(_count(documents, code), key=kept.key, name=name)
+    portrait = replace(_count(documents), key=kept.key, name=name)
     kept.write(msgspec.json.encode(portrait))
     return portrait
 
 
-def _count(documents: Sequence[Document], code: str) -> Portrait:
+def _count(documents: Sequence[Document]) -> Portrait:
+    every = _prose_of(documents)
+    code = judged_language(every)
     reference = ReferenceManner.load(code)
-    every = [each.text(frozenset({"prose"})) for each in documents]
     pairs = [(text, count_text(text, code)) for text in every]
     pairs = [(text, each) for text, each in pairs if reference.is_in_the_language(each)]
     texts, counted = [text for text, _ in pairs], [each for _, each in pairs]

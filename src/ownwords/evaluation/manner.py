@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ownwords.core.text import sentences
-from ownwords.evaluation.style import REFERENCE
+from ownwords.evaluation.style import REFERENCE, reference_file
 from ownwords.language.words import language, unpacked
 
 Floats = npt.NDArray[np.float64]
@@ -60,7 +60,7 @@ class TextCounts(NamedTuple):
 @cache
 def measures(code: str = "en") -> tuple[Measure, ...]:
     """Return everything that is counted in a language, in order."""
-    i = language(code)["voice"]["i"]["label"]
+    i = language(code)["first_person"]["label"]
     lengths = [
         Measure("lengths", "Words in a sentence", "sentences"),
         Measure("lengths", f"Sentences of up to {_SHORT} words", "sentences"),
@@ -80,7 +80,6 @@ def measures(code: str = "en") -> tuple[Measure, ...]:
     listed = [
         Measure(group, label, "sentences" if group == "openings" else "words")
         for group, entries in language(code)["voice"].items()
-        if group != "i"
         for label in entries
     ]
     return (*lengths, *listed)
@@ -92,14 +91,13 @@ def _listed(code: str) -> list[tuple[str, frozenset[str], re.Pattern[str] | None
     return [
         (group, frozenset(each.split()), re.compile(each) if group in ("marks", "asides") else None)
         for group, entries in language(code)["voice"].items()
-        if group != "i"
         for each in entries.values()
     ]
 
 
 def count_text(text: str, code: str = "en") -> TextCounts:
     """Count the prose paragraphs of a text in a language; blank lines separate paragraphs."""
-    own = re.compile(language(code)["voice"]["i"]["words"])
+    first_person = language(code)["first_person"]["words"]
     parts = map(str.strip, text.replace("’", "'").split("\n\n"))
     paragraphs = [part for part in parts if _PROSE.match(part)]
     text = "\n\n".join(paragraphs)
@@ -118,7 +116,9 @@ def count_text(text: str, code: str = "en") -> TextCounts:
                 openings[opening[1].lower()] += 1
     contracted = full = 0
     if code == "en":
-        contracted = sum(n for word, n in words.items() if _CONTRACTED.fullmatch(word))
+        contracted = sum(
+            n for word, n in words.items() if "'" in word and _CONTRACTED.fullmatch(word)
+        )
         full = len(_FULL.findall(text))
     number = {
         "words": words.total(),
@@ -135,11 +135,11 @@ def count_text(text: str, code: str = "en") -> TextCounts:
         sum(per_paragraph),
         sum(alone),
         contracted,
-        bool(own.search(first)),
+        bool(re.search(first_person, first)),
         first.endswith("?"),
         len(first.split()),
         bool(alone and alone[0]),
-        bool(own.search(last)),
+        bool(re.search(first_person, last)),
         last.endswith(("?", "!")),
         len(last.split()),
         bool(alone and alone[-1]),
@@ -184,7 +184,7 @@ class ReferenceManner:
     @classmethod
     @cache
     def load(cls, code: str = "en", folder: Path = REFERENCE) -> "ReferenceManner":
-        packed = io.BytesIO(unpacked(folder / manner_file(code)))
+        packed = io.BytesIO(unpacked(folder / reference_file("manner", code)))
         with np.load(packed, allow_pickle=False) as stored:
             labels, words = (
                 tuple(stored[name].tobytes().decode().split("\n")) for name in ("labels", "words")
@@ -204,11 +204,6 @@ class ReferenceManner:
         """Whether enough of the text's words are frequent ones in this language."""
         known = sum(text.words[word] for word in self.frequent)
         return known >= _MIN_FREQUENT * text.words.total()
-
-
-def manner_file(code: str) -> str:
-    """Return the name of the file of how others write in a language."""
-    return "manner.npz.xz" if code == "en" else f"manner.{code}.npz.xz"
 
 
 @dataclass(frozen=True, slots=True)

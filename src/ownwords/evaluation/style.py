@@ -22,6 +22,7 @@ import numpy.typing as npt
 from ownwords.language.words import language, language_of, unpacked
 
 REFERENCE = Path(__file__).parent / "reference"
+LANGUAGES_OF_OTHERS = ("en", "de", "fr", "es")  # in which others' writing was counted
 MACHINES_FILE = "machines.npz.xz"  # of English
 
 Pairs = npt.NDArray[np.uint32]  # each combines the ids of a token and of the one before it
@@ -402,13 +403,12 @@ class ReferenceAuthors:
     @classmethod
     def of(cls, texts: Sequence[str]) -> "ReferenceAuthors":
         """Read the reference authors of the texts' language; English if it has none."""
-        code = language_of(texts)
-        return cls.load(code=code if (REFERENCE / authors_file(code)).is_file() else "en")
+        return cls.load(code=judged_language(texts))
 
     @classmethod
     def load(cls, folder: Path = REFERENCE, code: str = "en") -> "ReferenceAuthors":
         """Read the reference authors of a language from the folder they were saved in."""
-        packed = io.BytesIO(unpacked(folder / authors_file(code)))
+        packed = io.BytesIO(unpacked(folder / reference_file("voices", code)))
         with np.load(packed, allow_pickle=False) as stored:
             pairs = np.cumsum(stored["steps"], axis=1, dtype=np.uint32)
             return cls(
@@ -419,9 +419,15 @@ class ReferenceAuthors:
             )
 
 
-def authors_file(code: str) -> str:
-    """Return the name of the file of a language's reference authors."""
-    return "voices.npz.xz" if code == "en" else f"voices.{code}.npz.xz"
+def judged_language(texts: Iterable[str]) -> str:
+    """Return the language of most of the texts if others' is known in it, otherwise English."""
+    code = language_of(texts)
+    return code if code in LANGUAGES_OF_OTHERS else "en"
+
+
+def reference_file(kind: str, code: str) -> str:
+    """Return the name of the file with one kind of counts of others in a language."""
+    return f"{kind}.npz.xz" if code == "en" else f"{kind}.{code}.npz.xz"
 
 
 def _as_words(stored: npt.NDArray[np.uint8]) -> tuple[str, ...]:
